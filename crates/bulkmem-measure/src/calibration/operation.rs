@@ -270,12 +270,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             };
             tried.push((cost, middle));
             self.session.report(format!("{operation}, {} (between)", bytes(middle)), None);
-            for trials in self.groups(cost, middle, &choices) {
-                if self.session.over(deadline) {
-                    break;
-                }
-                self.record(&trials, deadline);
-            }
+            // All conditions, however little time is left: a length that lacks one would be judged by the others.
+            self.record_each(&self.groups(cost, middle, &choices), deadline);
         }
     }
 

@@ -128,15 +128,19 @@ fn limit(ranked: &[Ranked]) -> f64 {
     ranked.first().map_or(f64::INFINITY, |best| best.score() + 1.5_f64.ln())
 }
 
-/// Returns the best three methods that have tunables, and the best one of them that does not fill the cache.
+/// Returns the best three methods that have tunables, the best one of them that does not fill the cache, and the best one that keeps the
+/// source out of it, which few programs want.
 fn to_tune(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
     let tunables = |entry: &Ranked| entry.choice.method.tunables(operation).unwrap_or_default();
-    let tunable = || ranked.iter().filter(|entry| !tunables(entry).is_empty());
+    let with_tunables = || ranked.iter().filter(|entry| !tunables(entry).is_empty());
+    let tunable = || with_tunables().filter(|entry| !entry.choice.method.spares_source());
     let near = tunable().filter(|entry| entry.score() <= limit(ranked));
     let mut chosen = first_of_each_method(near.map(|entry| entry.choice));
     chosen.truncate(3);
     let sparing = tunable().map(|entry| entry.choice).find(spares_cache);
     chosen.extend(sparing.filter(|choice| !chosen.contains(choice)));
+    let of_source = with_tunables().map(|entry| entry.choice).find(|choice| choice.method.spares_source());
+    chosen.extend(of_source);
     chosen
 }
 

@@ -134,6 +134,7 @@ fn copies_leave_their_source_in_the_cache() {
         rules.max_by_key(|rule| rule.from).map(|rule| rule.method.as_str()).unwrap()
     };
     assert_eq!(at(Situation::Uncached, 1 << 20), "nontemporal_sse2", "{rules:?}");
+    assert_eq!(at(Situation::UncachedReuse, 1 << 20), "nontemporal_sse2", "{rules:?}");
     assert_eq!(at(Situation::Uncached, 256 << 20), "movntdqa_sse41", "nothing stays: {rules:?}");
     assert_eq!(at(Situation::Cached, 1 << 20), "c_library", "{rules:?}");
     if has("nontemporal_avx_flush_source") {

@@ -83,8 +83,7 @@ pub(crate) fn warm_start(range: RawRange, needed: usize, turn: u64) -> *mut u8 {
         Some(room) if needed <= FEW_PAGES => room / HUGE + 1,
         _ => 1,
     };
-    // Not where cold ranges of this turn lie.
-    let fraction = turn.wrapping_mul(GOLDEN).wrapping_add(1 << 63);
+    let fraction = turn.wrapping_mul(GOLDEN);
     let place = ((u128::from(fraction) * places as u128) >> 64) as usize;
     range.start.wrapping_add(place * HUGE)
 }

@@ -6,7 +6,7 @@ use bulkmem::Operation;
 use bulkmem::probe::{self, Times as LookTimes};
 
 use crate::calibration::derive::pick::{NOISE, allowed_loss};
-use crate::calibration::derive::table::{Key, Row};
+use crate::calibration::derive::table::{Figures, Key, Row};
 use crate::calibration::{Condition, LookRule, UnmappedRule};
 use crate::engine::stats::median;
 use crate::engine::workload::MemoryState;
@@ -113,14 +113,19 @@ pub(super) fn derive<'k>(
             let by_length = unmapped.get(methods.by_length);
             let when_unmapped = by_length.zip(for_unmapped).map_or(0.0, |(old, (_, new))| mean(old) - new);
             let at = |warm| {
-                let ln = |key: &Key| {
-                    let counts = |it: &Condition| it.aligned && it.warm == warm && it.threads == 1;
-                    let figures = row.get(key)?.0.iter().filter(|(condition, _)| counts(condition));
-                    let ln: Vec<f64> = figures.map(|(_, timing)| timing.ns().ln()).collect();
-                    (!ln.is_empty()).then(|| ln.iter().sum::<f64>() / ln.len() as f64)
-                };
                 let Methods { cached, uncached, by_length } = &methods;
-                Some(Times { cached: ln(cached)?, uncached: ln(uncached)?, by_length: ln(by_length)? })
+                let [cached, uncached, by_length] = [cached, uncached, by_length].map(|key| row.get(key));
+                let all = [cached?, uncached?, by_length?];
+                let known = |it: &Condition| all.iter().all(|figures| figures.0.contains_key(it));
+                // Also of different states of the source, where all three have them.
+                let counts = |it: &&Condition| it.aligned && it.warm == warm && it.threads == 1 && known(it);
+                let conditions: Vec<&Condition> = all[0].0.keys().filter(counts).collect();
+                let ln = |figures: &Figures| {
+                    let ln: Vec<f64> = conditions.iter().map(|it| figures.0[*it].ns().ln()).collect();
+                    mean(&ln)
+                };
+                let [cached, uncached, by_length] = all.map(ln);
+                (!conditions.is_empty()).then_some(Times { cached, uncached, by_length })
             };
             Some(Length { length, when_cached: at(true), when_uncached: at(false)?, when_unmapped })
         })

@@ -8,6 +8,7 @@ use bulkmem::method::Parameters;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::CacheState;
 use crate::engine::workload::MemoryState;
 
 const COLD: Condition = Condition::new(true, false, 1);
@@ -227,6 +228,13 @@ fn threads_pay_from_where_they_overtake() {
     assert_eq!(saturation.threads, 2, "four are inside the noise of two");
     assert!((2 * MIB..10 * MIB).contains(&saturation.from), "{}", saturation.from);
     assert!(derive_policy(&figures[..1]).threads.is_empty(), "nothing known, nothing said");
+    // Copies from a cached source are compared on one thread alone.
+    let hot_source = Figure {
+        condition: Condition { source: Some(CacheState::Warm), ..COLD },
+        ..with(1, 16 * MIB, 100.0)
+    };
+    let with_source = figures.iter().cloned().chain([hot_source]).collect::<Vec<_>>();
+    assert_eq!(derive_policy(&with_source).threads, threads);
     let [one, _, all] = [0, 1, 2].map(|at| figures[3 + at].clone());
     assert!(derive_policy(&[one, all]).threads.is_empty(), "fewer than all were not measured");
 }

@@ -113,13 +113,14 @@ fn a_warm_source_is_as_the_call_before_left_it() {
         [(Operation::Copy, false), (Operation::Copy, true), (Operation::CopyPersist, false)]
     {
         let condition = Condition { source: Some(CacheState::Warm), ..Condition::new(false, warm, 1) };
-        let cell = Cell::new(operation, Cost::Throughput, 1 << 20, condition);
+        let cell = Cell::new(operation, Cost::Throughput, WARMED_EACH as u64, condition);
         let visited = RefCell::new(Vec::new());
         let taken = workloads.run(&cell, test(), |dst, src, _| {
             visited.borrow_mut().push((dst.addr(), src.addr()));
             spin(SAMPLE_NS);
         });
-        assert_eq!(taken.unwrap().operations, 1);
+        let taken = taken.unwrap();
+        assert_eq!((taken.operations, taken.calls), (1, 2));
         let [(dst, src), (next_dst, next_src)] = visited.into_inner()[..] else {
             panic!("a call that is not timed, and one that is")
         };
@@ -272,16 +273,21 @@ fn candidates_take_turns_in_the_same_parts_of_memory() {
 fn warm_ranges_of_a_turn_are_the_same_for_all_candidates() {
     let mut workloads = workloads();
     let mut starts = |cell: &Cell| {
-        let mut of_a_sample = |name: &str| {
-            let first = RefCell::new(None);
+        let mut of_a_sample = |(name, ns): (&str, f64)| {
+            let pages = RefCell::new(BTreeSet::new());
             let candidate = Candidate::named(Kind::Method, name);
             let note = |dst: *mut u8, src: *const u8, _| {
-                first.borrow_mut().get_or_insert((dst.addr() / HUGE, src.addr() / HUGE));
+                pages.borrow_mut().insert((dst.addr() / HUGE, src.addr() / HUGE));
+                spin(ns);
             };
             workloads.run(cell, candidate, note).unwrap();
-            first.into_inner().unwrap()
+            let [pages] = pages.into_inner().into_iter().collect::<Vec<_>>()[..] else {
+                panic!("{name} used other pages in its repeats")
+            };
+            pages
         };
-        [0; SAMPLES].map(|_| ["a", "b", "c"].map(&mut of_a_sample))
+        // The slower a candidate, the fewer repeats.
+        [0; SAMPLES].map(|_| [("a", 0.0), ("b", 3000.0), ("c", SAMPLE_NS)].map(&mut of_a_sample))
     };
     for length in [4096, 64 << 10, 1 << 20] {
         let starts = starts(&cell(Operation::Copy, Cost::Throughput, length, true, true));

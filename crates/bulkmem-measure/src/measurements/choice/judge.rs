@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bulkmem::Operation;
-use bulkmem::method;
+use bulkmem::method::{self, Method};
 use bulkmem::policy::Choice;
+use bulkmem::{Intent, Operation};
 
 use crate::calibration::derive::{NOISE, allowed_loss};
 use crate::engine::stats::{ENOUGH, Stats, geometric_mean, median};
@@ -109,7 +109,7 @@ pub struct Overall {
     pub best_peer: Option<String>,
     /// The choice's time divided by that of the best method in hindsight, minus 1, which noise may make negative: of the methods that
     /// [`derive_policy`](crate::derive_policy) could choose, which lose to the C library in no condition, or little
-    /// compared with what they gain in another.
+    /// compared with what they gain in another, and which do not keep the source out of the cache, except with [`Intent::Stream`].
     pub regret: Option<f64>,
     /// That method.
     pub best_method: Option<String>,
@@ -158,17 +158,19 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
         )
     };
     let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
-    // By the rule of calibration.
-    let could_be_chosen = |times: &Times<'_>| {
+    // By the rules of calibration.
+    let could_be_chosen = |candidate: &Candidate, times: &Times<'_>| {
+        let keeps_source = !method::by_name(&candidate.name).is_some_and(Method::spares_source);
         let gains =
             || times.iter().filter_map(|(condition, (ns, _))| Some((c_library?.get(condition)?.0 / ns).ln()));
         let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
-        gains().all(|gain| gain >= -allowed)
+        (keeps_source || config.intent == Some(Intent::Stream)) && gains().all(|gain| gain >= -allowed)
     };
     // The C library is a peer, and a method that could have been chosen as well.
     let peer = |candidate: &Candidate, _: &Times<'_>| is_baseline(candidate, operation);
     let method = |candidate: &Candidate, times: &Times<'_>| {
-        candidate.name == method::c_library().name || candidate.kind == Kind::Method && could_be_chosen(times)
+        candidate.name == method::c_library().name
+            || candidate.kind == Kind::Method && could_be_chosen(candidate, times)
     };
     let (best_peer, best_method) = (best(&peer), best(&method));
     let either = best(&|candidate, _| is_baseline(candidate, operation) || candidate.kind == Kind::Method);
@@ -425,6 +427,23 @@ mod tests {
             [(Some(CacheState::Cold), 1), (Some(CacheState::Warm), 1)],
             "it can observe the state"
         );
+    }
+
+    #[test]
+    fn a_method_that_keeps_the_source_out_of_the_cache_is_a_choice_for_streams_alone() {
+        let Some(spares) = method::all().find(|it| it.spares_source()) else { return };
+        let regret_of = |intent| {
+            let rows = [
+                cold(Kind::Policy, "policy", 100.0),
+                cold(Kind::Method, "portable", 100.0),
+                cold(Kind::Method, spares.name, 50.0),
+            ];
+            let rows = rows.map(|row| Row { config: Config { intent: Some(intent), ..row.config }, ..row });
+            let overall = of(&rows);
+            (overall[0].regret.unwrap(), overall[0].regret_of_all.unwrap())
+        };
+        assert_eq!(regret_of(Intent::Throughput), (0.0, 1.0));
+        assert_eq!(regret_of(Intent::Stream), (1.0, 1.0));
     }
 
     /// Both methods are as fast as the choice; in each half of the samples another one was lucky.

@@ -263,7 +263,7 @@ impl ChoiceOptions {
             participant(&implementation, &config, length, threads == 1, move || {
                 let timing = workloads.borrow_mut().sample(cell, &implementation)?;
                 if implementation.candidate().kind == Kind::Policy {
-                    calls.set(calls.get() + timing.operations);
+                    calls.set(calls.get() + timing.calls);
                 }
                 let mut also = vec![(OPERATIONS, timing.operations as f64)];
                 also.extend(timing.disturbance_ns.map(|ns| ("disturbance_ns", ns)));

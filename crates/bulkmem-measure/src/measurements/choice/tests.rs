@@ -111,9 +111,8 @@ fn every_operation_is_compared_for_real() {
             let chosen: Vec<_> = rows.iter().filter(|row| row.candidate.kind == Kind::Policy).collect();
             assert!(!chosen.is_empty() && chosen.iter().all(|row| row.chosen.is_some()), "{operation}");
             for row in chosen {
-                let regrets = [row.also["regret"], row.also["overall_regret"]];
                 // A processor that is taken away makes a few samples any number of times as long.
-                assert!(regrets.iter().all(|regret| *regret > -1.0 && regret.is_finite()), "{row:?}");
+                assert!(row.also["regret"].is_finite() && row.also["overall_regret"].is_finite(), "{row:?}");
             }
             let text = format!("{operation}: regret over ");
             assert!(found.findings.iter().any(|it| it.text.starts_with(&text)), "{:?}", found.findings);

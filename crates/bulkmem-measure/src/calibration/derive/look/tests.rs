@@ -1,5 +1,6 @@
 use super::*;
 use crate::calibration::derive::table::{Figures, Timing};
+use crate::engine::CacheState;
 use crate::engine::stats::Summary;
 use bulkmem::method::Parameters;
 
@@ -67,6 +68,24 @@ fn the_thresholds_lie_between_the_states() {
     assert!((121..=380).contains(&look.cached_below), "{look:?}");
     assert_eq!(look.unmapped.as_ref().unwrap().from, 3046, "between 600 and 9000, nearer to these: {look:?}");
     assert!(look.reason.contains("110 ticks cached, 400 uncached"), "{look:?}");
+}
+
+/// The C library was also measured with a cached source, where everything is fast: that says nothing about CLZERO.
+#[test]
+fn methods_are_compared_where_all_were_measured() {
+    let rows = rows([10.0, 40.0], [30.0, 20.0]);
+    let samples = all_times(&[100, 110, 120], &[380, 400, 500], &[9000, 20_000]);
+    let look = derived(&rows, &samples);
+    let mut with_source = rows;
+    for (length, row) in &mut with_source {
+        let figures = row.get_mut(&key("c_library")).unwrap();
+        let timing = figures.0[&Condition::new(true, false, 1)];
+        let summary = Summary { median: 0.01 * *length as f64, ..timing.summary };
+        let condition = Condition { source: Some(CacheState::Warm), ..Condition::new(true, false, 1) };
+        figures.0.insert(condition, Timing { summary, ..timing });
+    }
+    assert!(look.is_some());
+    assert_eq!(derived(&with_source, &samples), look);
 }
 
 #[test]
