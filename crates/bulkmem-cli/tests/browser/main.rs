@@ -200,6 +200,7 @@ fn the_system_and_the_button_switch_to_dark() {
     assert_ne!(light.evaluate(colours), wanted_dark.evaluate(colours));
     assert_eq!(wanted_dark.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(20, 23, 27)");
     wanted_dark.screenshot("dark");
+    browser.open(&file, PHONE, "dark").screenshot("dark-phone");
     // The button overrides the setting of the system.
     light.click("document.getElementById('theme')");
     light.wait_for("getComputedStyle(document.body).backgroundColor === 'rgb(20, 23, 27)'");

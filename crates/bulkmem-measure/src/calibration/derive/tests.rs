@@ -415,8 +415,8 @@ proptest! {
     #[test]
     fn methods_change_at_most_four_times(figures in any_table(24)) {
         let Derived { rules, .. } = derive_policy(&figures);
-        for intent in Intent::ALL {
-            let changes = rules.iter().filter(|rule| rule.situation == intent.into() && rule.from > 0).count();
+        for situation in Situation::ALL {
+            let changes = rules.iter().filter(|rule| rule.situation == situation && rule.from > 0).count();
             prop_assert!(changes <= segments::MOST_CHANGES, "{:?}", rules);
         }
     }

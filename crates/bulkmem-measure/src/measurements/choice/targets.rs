@@ -214,11 +214,16 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
     };
     let between = between_lengths();
     let between = wholes.iter().filter(|it| it.config.size.is_some_and(|size| between.contains(&size)));
-    let regrets: Vec<(f64, usize)> = between.filter_map(|it| Some((it.regret_of_all?, it.samples))).collect();
+    let regrets: Vec<(&Overall, f64)> = between.filter_map(|it| Some((it, it.regret_of_all?))).collect();
     // The best of a dozen candidates with a sample or two each is the luckiest one.
-    let judged = || regrets.iter().filter(|(_, samples)| *samples >= ENOUGH as usize).map(|it| it.0);
-    let mean = mean_regret(judged()).map(|mean| {
-        let all = mean_regret(regrets.iter().map(|it| it.0)).unwrap_or(mean);
+    let judged = || regrets.iter().filter(|(whole, _)| whole.samples >= ENOUGH as usize);
+    let each = judged().filter_map(|&(whole, regret)| {
+        let (_, _, configuration) = best(whole)?;
+        let [ratio, most] = whole.times_best?;
+        Some((regret, (1.0 + regret) * ratio / most - 1.0, configuration))
+    });
+    let mean = mean_regret(judged().map(|it| it.1)).map(|mean| {
+        let all = mean_regret(regrets.iter().map(|it| it.1)).unwrap_or(mean);
         let (count, of) = (judged().count(), regrets.len());
         let text = format!(
             "{} with {ENOUGH} samples or more; {:.1} % over all {of}",
@@ -238,6 +243,7 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
             "regret from 64 KiB, up to 512 KiB beyond the look, at lengths that calibration does not measure, geometric mean",
             mean,
         ),
+        check(Bound::AtMost(0.05), Unit::Share, "the same regret in each configuration", each),
     ];
     let populates = |row: &Row| row.candidate.name == POPULATING;
     let populating = ratios(rows, populates, |row| !populates(row));
@@ -245,7 +251,7 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
         at_least(1.0, "fresh base pages, with the option populate: × the best of all without", populating);
     let known = by_length("cold or warm", |cache| cache != CacheState::Fresh);
     let fresh = by_length("fresh", |cache| cache == CacheState::Fresh);
-    [known, fresh, others].into_iter().flatten().chain([populating]).collect()
+    known.into_iter().chain(fresh).chain(others).chain([populating]).collect()
 }
 
 /// The geometric mean, over operations, of how many times as fast as one peer the choice is, over all configurations: the
@@ -370,7 +376,7 @@ fn at_least(bound: f64, what: &str, values: impl IntoIterator<Item = Value>) -> 
     check(Bound::AtLeast(bound), Unit::Ratio, what, values)
 }
 
-/// An interval that reaches further than this above its value does not decide.
+/// An interval whose better end is further than this from its value does not decide.
 const DECIDING: f64 = 1.1;
 
 /// Judges values. A target is missed if the whole interval of one misses it: of hundreds of configurations, some miss it by
@@ -386,7 +392,11 @@ fn check(bound: Bound, unit: Unit, what: &str, values: impl IntoIterator<Item = 
     };
     let values: Vec<Value> = values.into_iter().collect();
     let missed = values.iter().filter(|(value, most, _)| !meets(*value) && !meets(*most)).count();
-    let undecided = |(value, most, _): &&Value| !meets(*value) && meets(*most) && *most > DECIDING * value;
+    let wide = |value: f64, most: f64| match bound {
+        Bound::AtLeast(_) => most > DECIDING * value,
+        Bound::AtMost(_) => value > DECIDING * (1.0 + most) - 1.0,
+    };
+    let undecided = |(value, most, _): &&Value| !meets(*value) && meets(*most) && wide(*value, *most);
     let undecided = values.iter().filter(undecided).count();
     let Some((measured, most, configuration)) =
         values.iter().min_by(|a, b| margin(a.0).total_cmp(&margin(b.0)))
@@ -395,8 +405,9 @@ fn check(bound: Bound, unit: Unit, what: &str, values: impl IntoIterator<Item = 
         return Check { what: what.to_owned(), bound, unit, measured: None, met: None, note };
     };
     let mut note = configuration.clone();
-    if most > measured && most.is_finite() {
-        note += &format!(", up to {}", unit.text(*most));
+    if most != measured && most.is_finite() {
+        let to = if most > measured { "up to" } else { "down to" };
+        note += &format!(", {to} {}", unit.text(*most));
     }
     for (count, verb) in [(missed, "miss it"), (undecided, "vary too much to tell")] {
         if count > 0 && values.len() > 1 {
