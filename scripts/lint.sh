@@ -25,8 +25,6 @@ if [[ -f fuzz/Cargo.toml ]]; then
     check "format of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml -- --check
 fi
 check "clippy" cargo clippy --workspace --all-targets --locked -- -D warnings
-# Elsewhere the tests and the command enable its features.
-check "the library without features" cargo clippy -p bulkmem --locked -- -D warnings
 check "the oldest supported compiler" scripts/msrv.sh
 export RUSTDOCFLAGS="-D warnings"
 check "documentation" cargo doc --workspace --no-deps --locked

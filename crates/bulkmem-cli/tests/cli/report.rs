@@ -79,6 +79,8 @@ fn each_measurement_has_a_section_with_its_figures() {
         assert!(page.contains(&exact), "{row:?}");
     }
     for text in [
+        "<section id=\"ways\">",
+        "bulkmem run -- PROGRAM",
         "a planted finding",
         "Next to rep_stosb the command takes 13 % longer",
         "libpmem is not installed",

@@ -37,6 +37,20 @@ fn observe(command: &mut Command) -> String {
 }
 
 #[test]
+fn a_policy_file_that_cannot_be_used_changes_nothing() {
+    let program = program();
+    let expected = observe(&mut with_ours(program));
+    let folder = folder();
+    let [file, missing] = ["a.policy", "missing.policy"].map(|name| folder.path().join(name));
+    for contents in [&b""[..], b"bulkmem-policy 4\ncpu 0", b"\xff\0", b"bulkmem-policy 4000000000\nend\n"] {
+        std::fs::write(&file, contents).unwrap();
+        for path in [&file, &missing] {
+            assert_eq!(observe(with_ours(program).env("BULKMEM_PROFILE", path)), expected, "{contents:?}");
+        }
+    }
+}
+
+#[test]
 fn a_program_observes_the_same_with_both_libraries() {
     let program = program();
     let Some(debians) = debians() else {

@@ -284,14 +284,28 @@ static void segv(int signal)
     _exit(0);
 }
 
-static void endless(void)
+static void endless(const char *function)
 {
     volatile size_t length = (size_t)-1;
-    char *memory = map(MOST);
-    /* Without it, the call may overwrite the dynamic loader's data, which lies above and which calling _exit needs. */
-    need(mprotect(memory + (1 << 20), MOST - (1 << 20), PROT_NONE) == 0, "mprotect");
+    char *memory = map(MOST), *source = map(MOST);
+    /* Without it, the call may overwrite the dynamic loader's data, which lies above and which calling _exit needs. A copy from the end
+       begins below. */
+    for (int i = 0; i < 2; i++) {
+        char *start = i ? memory : source;
+        need(mprotect(start, 1 << 20, PROT_NONE) == 0, "mprotect");
+        need(mprotect(start + (2 << 20), MOST - (2 << 20), PROT_NONE) == 0, "mprotect");
+    }
+    memory += 1 << 20;
+    source += 1 << 20;
     signal(SIGSEGV, segv);
-    memset(memory, 1, length);
+    if (strcmp(function, "memset") == 0)
+        memset(memory, 1, length);
+    if (strcmp(function, "memcpy") == 0)
+        memcpy(memory, source, length);
+    if (strcmp(function, "memmove") == 0)
+        memmove(source, memory, length);
+    if (strcmp(function, "bzero") == 0)
+        bzero(memory, length);
     need(0, "returned");
 }
 
@@ -370,8 +384,8 @@ int main(int count, char **arguments)
         vectors();
     else if (strcmp(name, "stack") == 0)
         stack();
-    else if (strcmp(name, "endless") == 0)
-        endless();
+    else if (strcmp(name, "endless") == 0 && count > 2)
+        endless(arguments[2]);
     else if (strcmp(name, "overflow") == 0 && count > 2)
         overflow(arguments[2]);
     else if (strcmp(name, "who") == 0 && count > 3)

@@ -125,17 +125,18 @@ fn parts(max_length: u64) -> Vec<Part> {
         ..ChoiceOptions::new(operation)
     };
     let operations = Operation::ALL.into_iter().filter(|operation| *operation != Operation::Persist);
-    let every = |comparison| ChoiceOptions {
+    let every = |comparison: ChoiceOptions| ChoiceOptions {
         caches: vec![CacheState::Cold, CacheState::Warm, CacheState::Fresh],
         alignments: vec![Alignment::Aligned, Alignment::Unaligned],
+        // An operation knows neither.
+        sources: match comparison.operation {
+            Operation::Copy => vec![CacheState::Cold, CacheState::Warm],
+            _ => Vec::new(),
+        },
         ..comparison
     };
     let lengths = [200, KIB, 5000, 32 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, 8 * MIB, 512 * MIB];
     let usual = operations.clone().map(|operation| ChoiceOptions {
-        sources: match operation {
-            Operation::Copy => vec![CacheState::Cold, CacheState::Warm],
-            _ => Vec::new(),
-        },
         methods: MethodSet::All,
         ..every(compare(operation, &lengths, &[]))
     });
