@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bulkmem::machine::Machine;
 use bulkmem::{Mapping, Pages};
 
-use crate::engine::{MeasureError, MemoryLeft, Result, Share, memory_left, threads};
+use crate::engine::{LINE, MeasureError, MemoryLeft, Result, Share, memory_left, threads};
 
 pub(crate) const HUGE: usize = 2 << 20;
 /// Memory is touched in pieces of this size; between them the user may stop it, and a slow host is noticed in time.
@@ -109,6 +109,14 @@ pub(crate) fn touch(
 pub(crate) fn write_something(part: &mut [u8]) {
     for (index, word) in part.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *word = (index as u64 | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes();
+    }
+}
+
+/// Writes to every line of a range of the arena, and to its last byte.
+pub(crate) fn dirty(start: *mut u8, length: usize) {
+    for at in (0..length).step_by(LINE).chain(length.checked_sub(1)) {
+        // SAFETY: the range lies in the arena, and no other code uses it.
+        unsafe { start.add(at).write_volatile(1) }
     }
 }
 

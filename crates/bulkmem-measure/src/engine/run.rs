@@ -273,12 +273,10 @@ impl<'a> Run<'a> {
             Some((groups, done)) => (done as f64 + share) / groups as f64,
             None => elapsed.saturating_sub(self.began).as_secs_f64() / current.max(1e-3),
         };
-        let done = ((past + current * part.min(1.0)) / all).clamp(0.0, 1.0);
-        // The rest goes at the speed of what is done; in the beginning, at the estimated speed.
-        let estimated = all * (1.0 - done);
-        let observed = elapsed.as_secs_f64() * (1.0 - done) / done.max(1e-3);
-        let trust = (done * 10.0).min(1.0);
-        let left = Duration::from_secs_f64(estimated * (1.0 - trust) + observed * trust);
+        let part = part.min(1.0);
+        let done = ((past + current * part) / all).clamp(0.0, 1.0);
+        let times = [self.began.as_secs_f64(), elapsed.saturating_sub(self.began).as_secs_f64()];
+        let left = Duration::from_secs_f64(left(self.expected, times, part));
         (self.observer.progress)(&Progress {
             done,
             elapsed,
@@ -503,4 +501,48 @@ fn origin(policy: &Policy) -> String {
     let forced = policy.origin().forced.iter();
     let forced: Vec<String> = forced.map(|(operation, choice)| format!("{operation}:{choice}")).collect();
     if forced.is_empty() { basis } else { format!("{basis}; forced: {}", forced.join(",")) }
+}
+
+/// Returns how long the rest of a run takes, in seconds, from what all measurements, those before and the current one were estimated to
+/// take, and what those before and the current one took, of which `part` is done.
+///
+/// The rest of the current one goes at the speed of what is done of it; in the beginning, at the estimated speed. The others go at
+/// the speed of those before, but not much slower or faster: one that takes many times as long as estimated says little about others.
+fn left([all, past, current]: [f64; 3], [before, so_far]: [f64; 2], part: f64) -> f64 {
+    let mix = |estimated: f64, observed: f64, done: f64| {
+        let trust = (done * 10.0).min(1.0);
+        estimated * (1.0 - trust) + observed * trust
+    };
+    let own = mix(current * (1.0 - part), so_far * (1.0 - part) / part.max(1e-3), part);
+    let pace = (before / past.max(1e-3)).clamp(0.8, 1.25);
+    let others = (all - past - current).max(0.0);
+    own + mix(others, others * pace, past / all.max(1e-3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::left;
+
+    #[test]
+    fn a_slow_measurement_makes_the_estimate_grow_by_its_own_time() {
+        // Ten measurements of 10 s; the fourth takes 40.
+        let mut most = 0.0f64;
+        for tenth in 0..=10 {
+            let part = f64::from(tenth) / 10.0;
+            let so_far = 40.0 * part;
+            most = most.max(30.0 + so_far + left([100.0, 30.0, 10.0], [30.0, so_far], part));
+        }
+        assert!((130.0..131.0).contains(&most), "{most}");
+        let after = 70.0 + left([100.0, 40.0, 10.0], [70.0, 0.0], 0.0);
+        assert!(after < 1.25 * most, "{after}");
+    }
+
+    #[test]
+    fn the_rest_adapts_to_the_speed() {
+        assert_eq!(left([100.0, 0.0, 100.0], [0.0, 0.0], 0.0), 100.0);
+        assert_eq!(left([100.0, 0.0, 100.0], [0.0, 100.0], 0.5), 100.0);
+        assert_eq!(left([100.0, 50.0, 50.0], [60.0, 0.0], 1.0), 0.0);
+        let others = left([100.0, 50.0, 25.0], [60.0, 15.0], 0.5) - 15.0;
+        assert!((others - 30.0).abs() < 1e-9, "{others}");
+    }
 }

@@ -13,7 +13,7 @@ use bulkmem::{Operation, Pages, clock, probe};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::arena::{HUGE, read};
+use crate::engine::arena::{HUGE, dirty, read};
 use crate::engine::clock::{spin, time};
 use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
@@ -588,13 +588,6 @@ impl Workloads {
             operations: batch,
             calls: batch,
         })
-    }
-}
-
-fn dirty(start: *mut u8, length: usize) {
-    for at in (0..length).step_by(LINE).chain(length.checked_sub(1)) {
-        // SAFETY: the range lies in the arena, and no other code uses it.
-        unsafe { start.add(at).write_volatile(1) }
     }
 }
 

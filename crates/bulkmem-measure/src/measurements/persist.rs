@@ -148,13 +148,18 @@ impl Measure for PersistOptions {
 
     fn seconds(&self) -> f64 {
         let bytes = |target: &TargetOptions| target.size.unwrap_or(self.want().usual) as f64;
+        // Bytes per second: between fences after short blocks, each waits for memory.
+        let speed = |(_, block): (Pattern, Option<u64>)| match block {
+            Some(block) if block < 1024 => 4e8,
+            _ => 2e9,
+        };
         let methods = implementation::methods(&self.candidates().0.methods, Operation::CopyPersist);
         let methods = methods.map_or(0, |choices| choices.len()) + 4;
+        let bytes: Vec<f64> = self.targets.iter().map(bytes).collect();
         // Slow samples are cut short.
-        methods as f64
-            * self.cases().len() as f64
-            * (self.candidates.runs + 1) as f64
-            * self.targets.iter().map(|target| (bytes(target) / 4e9).clamp(0.002, 1.0)).sum::<f64>()
+        let sample = |case| bytes.iter().map(|bytes| (bytes / speed(case)).clamp(0.002, 1.0)).sum::<f64>();
+        let samples = self.cases().into_iter().map(sample).sum::<f64>();
+        (methods * (self.candidates.runs + 1)) as f64 * samples
     }
 
     fn measure(&self, run: &mut Run<'_>) -> Result<()> {
