@@ -160,11 +160,11 @@ fn judge(rows: &[&Row], config: Config) -> Option<Overall> {
     let c_library = candidates.get(&Candidate::method(&Choice::of(method::c_library(), operation)));
     // By the rules of calibration.
     let could_be_chosen = |candidate: &Candidate, times: &Times<'_>| {
-        let keeps_source = !method::by_name(&candidate.name).is_some_and(Method::spares_source);
+        let leaves_source = !method::by_name(&candidate.name).is_some_and(Method::spares_source);
         let gains =
             || times.iter().filter_map(|(condition, (ns, _))| Some((c_library?.get(condition)?.0 / ns).ln()));
         let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
-        (keeps_source || config.intent == Some(Intent::Stream)) && gains().all(|gain| gain >= -allowed)
+        (leaves_source || config.intent == Some(Intent::Stream)) && gains().all(|gain| gain >= -allowed)
     };
     // The C library is a peer, and a method that could have been chosen as well.
     let peer = |candidate: &Candidate, _: &Times<'_>| is_baseline(candidate, operation);
