@@ -68,12 +68,18 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         while at < piece.end {
             let rest = piece.end - at;
             // SAFETY: passed on from the caller; what is looked at lies within the piece.
-            let verdict = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            let found = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            let verdict = found.map(|(verdict, reaching)| match verdict {
+                CacheVerdict::Unmapped if self.look.bypasses_new_pages(reaching, self.whole) => {
+                    CacheVerdict::Uncached
+                }
+                verdict => verdict,
+            });
             let step = self.step(verdict);
             let may_be_cut = verdict.is_some_and(&self.may_be_cut);
             let interval = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
             let mut length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
-            if length < rest && verdict == Some(CacheVerdict::Unmapped) {
+            if length < rest && matches!(found, Some((CacheVerdict::Unmapped, _))) {
                 // So that the next look does not begin in a huge page that this work maps.
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
@@ -108,7 +114,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             return self.otherwise.weak;
         }
         // SAFETY: passed on from the caller.
-        let found = unsafe { self.look_at(memory, piece.clone(), &mut clock) };
+        let found = unsafe { self.look_at(memory, piece.clone(), &mut clock) }.map(|(verdict, _)| verdict);
         let verdict = if part_of_total {
             found
         } else {
@@ -149,7 +155,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         step.weak
     }
 
-    /// Looks at a part of a piece, judges, and counts the verdict.
+    /// Looks at a part of a piece, judges, and counts the verdict. Returns it with the ticks until the pages were reached.
     ///
     /// # Safety
     /// As [`Looking::run`], of the part.
@@ -159,24 +165,24 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         memory: &Memory,
         part: Range<usize>,
         clock: &mut impl FnMut() -> u64,
-    ) -> Option<CacheVerdict> {
+    ) -> Option<(CacheVerdict, u64)> {
         let mut look_at = |part: Range<usize>| {
             // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
             // planned.
             let times = unsafe { probe::take(memory, part, self.look.cached_below, clock) };
-            self.look.judge(times.reaching, times.storing)
+            Some((self.look.judge(times.reaching, times.storing)?, times.reaching))
         };
-        let mut verdict = None;
+        let mut found = None;
         if part.len() > HUGE_PAGE && self.look.unmapped.is_some() {
-            verdict = look_at(part.start..part.start + BEGINNING);
+            found = look_at(part.start..part.start + BEGINNING);
         }
-        if verdict != Some(CacheVerdict::Unmapped) {
-            verdict = look_at(part);
+        if !matches!(found, Some((CacheVerdict::Unmapped, _))) {
+            found = look_at(part);
         }
-        if let Some(verdict) = verdict {
+        if let Some((verdict, _)) = found {
             look::count(self.operation, verdict as usize);
         }
-        verdict
+        found
     }
 
     /// Returns the verdict to follow in a piece after a look: calls that have themselves kept memory out of the cache make
@@ -238,7 +244,7 @@ mod tests {
     use super::*;
     use crate::carried::{AGREED, CARRIED};
     use crate::method::{Entry, FillFn, Parameters};
-    use crate::policy::{Unmapped, built_in};
+    use crate::policy::{NewHugePages, Unmapped, built_in};
 
     const FROM: usize = 64 << 10;
 
@@ -268,7 +274,7 @@ mod tests {
     }
 
     fn looking() -> Planted {
-        let unmapped = Unmapped { from: 1000, choice: *built_in(Operation::Clear) };
+        let unmapped = Unmapped { from: 1000, choice: *built_in(Operation::Clear), huge: None };
         Looking {
             // Of those that persist, calls on the same memory depend on what they find alone.
             operation: Operation::FillPersist,
@@ -304,7 +310,10 @@ mod tests {
     /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their work, and
     /// whether a fence is needed. A further look would find a clock that stands still.
     fn run(looking: &Planted, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
-        let mut bytes = vec![0; length];
+        // Where a huge page begins, which decides how long an interval is.
+        let mut bytes = vec![0; length + HUGE_PAGE];
+        let start = bytes.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
+        let bytes = &mut bytes[start..][..length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
         let mut now = 7_u64;
         let mut steps = looks.iter().flat_map(|times| [&0].into_iter().chain(*times));
@@ -406,6 +415,24 @@ mod tests {
         let runs: Vec<_> = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         let first = INTERVAL - 12_345;
         assert_eq!((runs, weak), (vec![(b'm', first), (b'o', 3 * INTERVAL - first)], false));
+    }
+
+    #[test]
+    fn long_calls_treat_new_huge_pages_as_memory_that_is_not_cached() {
+        const REACHES_HUGE: &[u64] = &[5000, 50];
+        let huge = Some(NewHugePages { from: 5000, length: 2 * INTERVAL });
+        let unmapped = looking().look.unmapped.map(|unmapped| Unmapped { huge, ..unmapped });
+        let look = Box::leak(Box::new(Look { unmapped, ..*looking().look }));
+        let length = 2 * INTERVAL;
+        let of = |whole| Looking { look, whole, populated: Some(step(&POPULATED, true)), ..looking() };
+        // The kernel need not map them in advance. A piece of a longer call counts as that call.
+        assert_eq!(run(&of(length), length, &[REACHES_HUGE]), (vec![(b'u', length)], true));
+        assert_eq!(run(&of(length), INTERVAL, &[REACHES_HUGE]), (vec![(b'u', INTERVAL)], true));
+        let looking = Looking { populated: None, ..of(length) };
+        let looks = [FINDS_UNMAPPED, FINDS_UNMAPPED];
+        assert_eq!(run(&looking, length, &looks), (vec![(b'm', length)], false), "base pages");
+        let looking = Looking { whole: length - 1, ..looking };
+        assert_eq!(run(&looking, INTERVAL, &[REACHES_HUGE]), (vec![(b'm', INTERVAL)], false), "too short");
     }
 
     #[test]

@@ -25,6 +25,19 @@ pub struct Unmapped {
     pub from: u64,
     /// The method.
     pub choice: Choice,
+    /// How long calls recognize new huge pages, in which they store past the cache; `None` if that does not pay.
+    pub huge: Option<NewHugePages>,
+}
+
+/// How a look recognizes huge pages that are not mapped yet, and the calls that treat them as memory that is not cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NewHugePages {
+    /// Reaching the first page takes at least so many ticks: the kernel clears all of it.
+    pub from: u64,
+    /// Calls of at least so many bytes. What the kernel cleared for shorter ones stays in the cache, and their stores, too.
+    pub length: usize,
 }
 
 /// Bytes that a look needs: shorter calls never look.
@@ -59,6 +72,14 @@ impl Look {
             _ => CacheVerdict::Uncached,
         })
     }
+
+    /// True if memory that is not mapped, whose first page took so many ticks to reach, is in huge pages in which a call of
+    /// that length bypasses the cache.
+    #[inline(always)]
+    pub(crate) fn bypasses_new_pages(&self, reaching: u64, length: usize) -> bool {
+        let huge = self.unmapped.and_then(|unmapped| unmapped.huge);
+        huge.is_some_and(|huge| reaching >= huge.from && length >= huge.length)
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_times_of_a_look_tell_the_state_of_the_cache() {
-        let unmapped = Unmapped { from: 20_000, choice: *built_in(Operation::Clear) };
+        let unmapped = Unmapped { from: 20_000, choice: *built_in(Operation::Clear), huge: None };
         let look = Look { from: 65536, cached_below: 400, unmapped: Some(unmapped) };
         assert_eq!(look.judge(399, None), Some(CacheVerdict::Cached));
         for (reaching, storing, verdict) in [
@@ -90,6 +111,19 @@ mod tests {
                 assert_eq!(look.judge(nonsense, storing), None, "{nonsense}");
             }
             assert_eq!(look.judge(9, Some(nonsense)), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn long_calls_bypass_the_cache_in_new_huge_pages() {
+        let unmapped = |huge| Unmapped { from: 20_000, choice: *built_in(Operation::Clear), huge };
+        let look = |unmapped| Look { from: 65536, cached_below: 400, unmapped };
+        let huge = look(Some(unmapped(Some(NewHugePages { from: 90_000, length: 1 << 24 }))));
+        assert!(huge.bypasses_new_pages(90_000, 1 << 24));
+        assert!(!huge.bypasses_new_pages(89_999, 1 << 30), "base pages");
+        assert!(!huge.bypasses_new_pages(900_000, (1 << 24) - 1), "they stay in the cache");
+        for without in [look(Some(unmapped(None))), look(None)] {
+            assert!(!without.bypasses_new_pages(u64::MAX, usize::MAX));
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
 pub(crate) use look::{CacheVerdict, LEAST_LOOKED};
-pub use look::{Look, Unmapped};
+pub use look::{Look, NewHugePages, Unmapped};
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 #[cfg(feature = "unstable-internals")]
 pub use situation::Situation;

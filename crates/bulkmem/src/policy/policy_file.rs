@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use super::aliasing::PageAliasing;
 use super::format::{MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-use super::look::{LEAST_LOOKED, Look, Unmapped};
+use super::look::{LEAST_LOOKED, Look, NewHugePages, Unmapped};
 use super::rules::{RuleError, RuleOrigin, Rules};
 use super::situation::Situation;
 use super::{Choice, LineError, PolicyFileError};
@@ -213,25 +213,38 @@ fn rule(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     rules.push((operation, situation), from, choice, RuleOrigin::Measured).map_err(LineError::from)
 }
 
-/// `OPERATION FROM CACHED_BELOW [UNMAPPED_FROM METHOD]`: the times in ticks of the clock, the method for unmapped pages.
+/// `OPERATION FROM CACHED_BELOW [UNMAPPED_FROM METHOD [HUGE_FROM LENGTH]]`: the times in ticks of the clock, the method for
+/// unmapped pages, and the length from which calls bypass the cache in new huge pages.
 fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError> {
     let mut words = text.split(' ');
     let operation = words.next().and_then(Operation::by_name).ok_or(LineError::Fields)?;
     let from = words.next().and_then(|from| from.parse().ok()).ok_or(LineError::Fields)?;
-    let mut ticks = || words.next().map(|ticks| ticks.parse().map_err(|_| LineError::Fields)).transpose();
-    let (cached_below, unmapped_from): (Option<u64>, Option<u64>) = (ticks()?, ticks()?);
-    let method = words.next();
-    let cached_below = cached_below.filter(|ticks| *ticks > 0).ok_or(LineError::Fields)?;
-    let complete = unmapped_from.is_some() == method.is_some() && words.next().is_none();
-    if !complete || unmapped_from == Some(0) || operation == Operation::Persist || from < LEAST_LOOKED {
+    let cached_below = ticks(words.next().ok_or(LineError::Fields)?)?;
+    let unmapped = match (words.next(), words.next()) {
+        (None, _) => None,
+        (Some(from), Some(method)) => {
+            let choice = Choice::parse_borrowed(method, operation, machine.features);
+            let huge = match (words.next(), words.next()) {
+                (None, _) => None,
+                (Some(from), Some(length)) => {
+                    let length = length.parse().map_err(|_| LineError::Fields)?;
+                    Some(NewHugePages { from: ticks(from)?, length })
+                }
+                (Some(_), None) => return Err(LineError::Fields),
+            };
+            Some(Unmapped { from: ticks(from)?, choice: choice.map_err(|_| LineError::Method)?, huge })
+        }
+        (Some(_), None) => return Err(LineError::Fields),
+    };
+    if words.next().is_some() || operation == Operation::Persist || from < LEAST_LOOKED {
         return Err(LineError::Fields);
     }
-    let unmapped = unmapped_from.zip(method).map(|(from, method)| {
-        let choice = Choice::parse_borrowed(method, operation, machine.features);
-        choice.map(|choice| Unmapped { from, choice }).map_err(|_| LineError::Method)
-    });
-    let look = Look { from, cached_below, unmapped: unmapped.transpose()? };
-    rules.set_look(operation, look).map_err(LineError::from)
+    rules.set_look(operation, Look { from, cached_below, unmapped }).map_err(LineError::from)
+}
+
+/// A time, which is at least a tick.
+fn ticks(text: &str) -> Result<u64, LineError> {
+    text.parse().ok().filter(|ticks| *ticks > 0).ok_or(LineError::Fields)
 }
 
 /// `copy FROM BELOW METHOD`.
