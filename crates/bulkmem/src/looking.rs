@@ -19,8 +19,6 @@ const LONGEST_INTERVAL: usize = 16 << 20;
 /// Looks at longer ranges than a huge page begin with their first bytes: the kernel clears every page that a look reaches, and a
 /// huge page that is cleared megabytes ahead has left the second-level cache when its bytes are written.
 const HUGE_PAGE: usize = 2 << 20;
-/// The length of that beginning.
-const BEGINNING: usize = 64 << 10;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
 /// How a call that looks is executed.
@@ -174,7 +172,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         };
         let mut found = None;
         if part.len() > HUGE_PAGE && self.look.unmapped.is_some() {
-            found = look_at(part.start..part.start + BEGINNING);
+            found = look_at(part.start..part.start + probe::BEGINNING);
         }
         if !matches!(found, Some((CacheVerdict::Unmapped, _))) {
             found = look_at(part);

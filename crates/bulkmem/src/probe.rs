@@ -26,6 +26,8 @@ const LINE: usize = 64;
 const APART: usize = 512;
 /// In longer ranges, which may be cached in part, single stores follow. They take half a microsecond in local memory.
 pub const LONG: usize = 2 << 20;
+/// Looks at longer ranges than a huge page look at so many bytes first.
+pub const BEGINNING: usize = 64 << 10;
 
 /// Times in ticks of the [clock](crate::clock).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,9 +43,11 @@ fn policy_file(lines: &str) -> Result<Policy, PolicyFileError> {
 
 /// A policy that looks: one method where the memory is cached, another where it is not.
 fn looking(operation: Operation, cached: &str, uncached: &str, times: &str) -> Policy {
+    // The method for unmapped memory, if it is not named.
+    let unmapped = if times.split(' ').count() > 2 { String::new() } else { format!(" {cached}") };
     let lines = format!(
         "rule {operation} cached 0 {cached}\nrule {operation} uncached 0 {uncached}\n\
-         look {operation} {FROM} {times} {cached}\n"
+         look {operation} {FROM} {times}{unmapped}\n"
     );
     policy_file(&lines).unwrap()
 }
@@ -95,7 +97,8 @@ fn the_bytes_are_right_over_several_looks_and_threads() {
         let weak = methods(operation).into_iter().find(|method| method.name.starts_with("nontemporal"));
         let weak = weak.expect("a method that bypasses the cache").name;
         let other = methods(operation)[0].name;
-        for times in [ALWAYS_CACHED, ALWAYS_UNCACHED, ALWAYS_UNMAPPED, "200 40000"] {
+        let bypassing_new_pages = format!("{ALWAYS_UNMAPPED} {other} 1 {}", lengths[1]);
+        for times in [ALWAYS_CACHED, ALWAYS_UNCACHED, ALWAYS_UNMAPPED, "200 40000", &bypassing_new_pages] {
             let policy = looking(operation, other, weak, times);
             let options = Options::new().policy(&policy).unwrap();
             let several = options.threads(Threads::Exactly(NonZeroUsize::new(3).unwrap()));
@@ -548,9 +551,12 @@ fn lines_that_make_no_sense_are_refused() {
         Err(PolicyFileError::Line { error, .. }) => error,
         other => panic!("{lines}: {other:?}"),
     };
-    for good in
-        ["look clear 65536 400", "look clear 4096 400 400 c_library", "look clear 65536 400 20000 portable"]
-    {
+    for good in [
+        "look clear 65536 400",
+        "look clear 4096 400 400 c_library",
+        "look clear 65536 400 20000 portable",
+        "look clear 65536 400 20000 c_library 1 0",
+    ] {
         policy_file(&format!("{rules}{good}\n")).unwrap();
     }
     for odd in [
@@ -558,6 +564,9 @@ fn lines_that_make_no_sense_are_refused() {
         "look clear 65536",
         "look clear 65536 400 20000",
         "look clear 65536 400 20000 c_library 1",
+        "look clear 65536 400 20000 c_library 0 0",
+        "look clear 65536 400 20000 c_library 1 -1",
+        "look clear 65536 400 20000 c_library 1 0 0",
         "look clear 65536 400 c_library",
         "look clean 65536 400 20000 c_library",
         "look clear 65536 400 -1 c_library",

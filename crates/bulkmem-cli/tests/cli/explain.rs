@@ -5,7 +5,7 @@ use bulkmem::method::Parameters;
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Options, look};
 use bulkmem_measure::calibration::{
-    AliasingRule, Condition, Cost, Figure, LookRule, Profile, Rule, UnmappedRule,
+    AliasingRule, Condition, Cost, Figure, LookRule, NewHugeRule, Profile, Rule, UnmappedRule,
 };
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -187,6 +187,7 @@ fn looking() -> Profile {
             from: 9999,
             method: "portable".into(),
             parameters: Parameters::default(),
+            huge: Some(NewHugeRule { from: 99_999, length: 8 << 20 }),
         }),
         reason: "it is worth a look".into(),
     });
@@ -284,7 +285,8 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
     let look = &answer["look"];
     assert_eq!(keys(look), ["cached", "cached_below", "from", "reason", "uncached", "unmapped"]);
     assert_eq!((&look["from"], &look["cached_below"]), (&65536.into(), &777.into()));
-    assert_eq!(keys(&look["unmapped"]), ["from", "method", "parameters"]);
+    assert_eq!(keys(&look["unmapped"]), ["from", "huge", "method", "parameters"]);
+    assert_eq!(look["unmapped"]["huge"], Value::Null, "the call is too short");
     assert_eq!((&look["unmapped"]["from"], &look["unmapped"]["method"]), (&9999.into(), &"portable".into()));
     for (state, method) in [("cached", "c_library"), ("uncached", "portable")] {
         assert_eq!(keys(&look[state]), ["method", "parameters", "reason"]);
@@ -311,7 +313,16 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
         ] {
             assert!(words.contains(expected), "{expected} at {columns}\n{text}");
         }
+        let text = home.text(&["explain", "--op", "clear", "--size", "8M"], columns);
+        assert_fits(&text, columns as usize);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected =
+            "huge pages as uncached: portable (from 99999 ticks on, which mapping such pages takes)";
+        assert!(words.contains(expected), "{text}");
     }
+    let long = home.json(&["explain", "--op", "clear", "--size", "8M", "--json"]);
+    let huge = &long["look"]["unmapped"]["huge"];
+    assert_eq!((&huge["from"], &huge["length"]), (&99_999.into(), &(8 << 20).into()));
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod profile;
 mod profile_file;
 pub(crate) mod search;
 mod session;
+mod unmapped;
 
 use std::cmp::Reverse;
 use std::rc::Rc;
@@ -27,8 +28,8 @@ use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
 pub use profile::{
-    AliasingRule, Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, OperationProvenance, Profile, Rule,
-    Saturation, UnmappedRule, VERSION,
+    AliasingRule, Coverage, FORMAT, Figure, LookRule, Mode, ModuleFigure, NewHugeRule, OperationProvenance,
+    Profile, Rule, Saturation, UnmappedRule, VERSION,
 };
 pub use profile_file::ProfileError;
 

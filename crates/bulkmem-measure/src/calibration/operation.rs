@@ -6,15 +6,15 @@ use std::time::Duration;
 use std::{iter, mem};
 
 use bulkmem::policy::{Choice, Situation};
-use bulkmem::{Operation, Pages};
-use bulkmem::{method, probe};
+use bulkmem::{Operation, method, probe};
 
 use crate::calibration::derive;
-use crate::calibration::derive::look::{self, Looked, UnmappedTimes};
+use crate::calibration::derive::look::{self, Looked};
 use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{self, LONG, Setting};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
+use crate::calibration::unmapped;
 use crate::calibration::{Condition, Cost, Figure, Ledger};
 use crate::engine::LIBPMEM;
 use crate::engine::distinct;
@@ -40,7 +40,7 @@ const LOOKS_SHARE: f64 = 0.3;
 /// Share of the time after that for memory whose pages are not mapped yet.
 const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
-const LEAST_SAMPLES: usize = 5;
+pub(super) const LEAST_SAMPLES: usize = 5;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
@@ -82,6 +82,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.refine(changes_end);
         self.looks(self.session.after_share(LOOKS_SHARE, end));
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
+        self.new_huge_pages(self.session.after_share(UNMAPPED_SHARE, end));
         self.threads(end);
     }
 
@@ -290,7 +291,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let long = all.iter().copied().find(|length| *length > probe::LONG as u64);
         let uncached = iter::once(first).chain(long).map(|length| (length, MemoryState::Uncached));
         // Operations that persist do not tell unmapped memory from other.
-        let unmapped = (!operation.persists()).then_some((first, MemoryState::Unmapped));
+        let unmapped = [(first, MemoryState::Unmapped), (unmapped::HUGE, MemoryState::UnmappedHuge)];
+        let unmapped = unmapped.into_iter().filter(|_| !operation.persists());
         let states = cached.chain(uncached).chain(unmapped);
         let mut looked: Vec<Looked> =
             states.map(|(length, state)| Looked { operation, length, state, times: Vec::new() }).collect();
@@ -312,53 +314,6 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.ledger.looks.looks.extend(looked);
         self.ledger.looks.ns_per_tick = self.session.meter.ns_per_tick();
         self.ledger.looks.second_level = self.setting.second_level;
-    }
-
-    /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
-    /// cache and by those that the rules by length use. Not for operations that persist: what is measured is new memory that the kernel
-    /// clears, and pages of persistent memory hold data and are not cached, mapped or not.
-    ///
-    /// After every five rounds the slower half of the methods is dropped, so that most samples are of those that are hard to tell
-    /// apart. What was dropped is not compared: its samples are of another time, when the machine may have been faster.
-    fn unmapped(&mut self, deadline: Duration) {
-        const MOST_SAMPLES: usize = 51;
-        const FINALISTS: usize = 4;
-        let operation = self.operation;
-        if operation.persists() || !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
-            return;
-        }
-        let cells = unmapped_cells(operation);
-        let times = |key| UnmappedTimes { operation, key, ticks: vec![Vec::new(); cells.len()] };
-        let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput).into_iter();
-        let by_length = by_length.map(|(_, key)| key).chain([Key::c_library()]);
-        let mut compared: Vec<UnmappedTimes> = distinct(by_length).into_iter().map(times).collect();
-        let through_cache = search::every_method(operation).into_iter();
-        let through_cache = through_cache.filter(|it| search::stores_through_cache(operation, it));
-        let through_cache =
-            through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters });
-        let known = |key: &Key| compared.iter().any(|it| it.key == *key);
-        let mut open: Vec<UnmappedTimes> = through_cache.filter(|key| !known(key)).map(times).collect();
-        for taken in 0..MOST_SAMPLES {
-            if self.session.stopped() || taken >= 3 * LEAST_SAMPLES && self.session.over(deadline) {
-                break;
-            }
-            if taken > 0 && taken % LEAST_SAMPLES == 0 {
-                open.sort_by(|a, b| a.mean().total_cmp(&b.mean()));
-                open.truncate((open.len() / 2).max(FINALISTS));
-            }
-            for (at, cell) in cells.iter().enumerate() {
-                for times in compared.iter_mut().chain(&mut open) {
-                    let Some(choice) = times.key.choice() else { return };
-                    let Some(time) = self.session.meter.unmapped(cell, choice) else { return };
-                    times.ticks[at].push(time);
-                }
-            }
-        }
-        compared.append(&mut open);
-        if compared.iter().flat_map(|it| &it.ticks).any(|ticks| ticks.len() < LEAST_SAMPLES) {
-            return;
-        }
-        self.ledger.looks.unmapped.extend(compared);
     }
 
     /// Compares numbers of threads at the lengths where several may be faster, with the choice for each length.
@@ -391,24 +346,8 @@ fn keeping_source(ranked: &[Ranked]) -> Vec<Ranked> {
     ranked.iter().filter(|it| !it.choice.method.spares_source()).cloned().collect()
 }
 
-/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd
-/// addresses, and huge pages, where there are some.
-fn unmapped_cells(operation: Operation) -> [Cell; 3] {
-    /// Two huge pages of most machines.
-    const HUGE: u64 = 4 << 20;
-    let kinds = [
-        (look::LEAST_LENGTH, true, Pages::Base),
-        (look::LEAST_LENGTH, false, Pages::Base),
-        (HUGE, true, Pages::Transparent),
-    ];
-    kinds.map(|(length, aligned, pages)| {
-        let cell = Cell::new(operation, Cost::Throughput, length, Condition::new(aligned, false, 1));
-        Cell { fresh: Some(pages), ..cell }
-    })
-}
-
 /// Returns the choice for a length among those at rising lengths.
-fn chosen(choices: &[(u64, Key)], length: u64) -> Option<&Key> {
+pub(super) fn chosen(choices: &[(u64, Key)], length: u64) -> Option<&Key> {
     choices.iter().rfind(|(from, _)| *from <= length).map(|(_, key)| key)
 }
 

@@ -185,6 +185,19 @@ pub struct UnmappedRule {
     pub method: String,
     /// Its parameters.
     pub parameters: Parameters,
+    /// The long calls that do new huge pages by the method for uncached memory; absent if that does not pay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge: Option<NewHugeRule>,
+}
+
+/// How a look recognizes huge pages that are not mapped yet, and the calls that bypass the cache there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewHugeRule {
+    /// Reaching the first page takes at least so many ticks.
+    pub from: u64,
+    /// The length in bytes from which calls bypass the cache.
+    pub length: u64,
 }
 
 /// The method for copies that the C library does slowly, because the destination begins 1 to 31 bytes after the source modulo

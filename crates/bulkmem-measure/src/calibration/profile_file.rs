@@ -14,7 +14,8 @@ use bulkmem::policy::{Choice, MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VE
 use bulkmem::{Intent, Operation, probe};
 
 use super::profile::{
-    AliasingRule, FORMAT, LookRule, ModuleFigure, Profile, Rule, Saturation, UnmappedRule, VERSION,
+    AliasingRule, FORMAT, LookRule, ModuleFigure, NewHugeRule, Profile, Rule, Saturation, UnmappedRule,
+    VERSION,
 };
 use crate::engine::{Head, LIBPMEM};
 
@@ -163,7 +164,11 @@ impl Profile {
                 return wrong(place, "is the second one of its operation");
             }
             let impossible = look.from < probe::LEAST as u64 || look.cached_below == 0;
-            if impossible || look.unmapped.as_ref().is_some_and(|it| it.from == 0) {
+            let huge = look.unmapped.as_ref().and_then(|it| it.huge);
+            if impossible
+                || look.unmapped.as_ref().is_some_and(|it| it.from == 0)
+                || huge.is_some_and(|it| it.from == 0)
+            {
                 return wrong(place, "has values that no look can have");
             }
             if let Some(UnmappedRule { method, parameters, .. }) = &look.unmapped {
@@ -266,8 +271,11 @@ impl Profile {
             for look in self.looks.iter().filter(|it| it.operation == operation) {
                 let LookRule { from, cached_below, unmapped, .. } = look;
                 _ = write!(text, "look {operation} {from} {cached_below}");
-                if let Some(UnmappedRule { from, method, parameters }) = unmapped {
+                if let Some(UnmappedRule { from, method, parameters, huge }) = unmapped {
                     _ = write!(text, " {from} {method}{parameters}");
+                    if let Some(NewHugeRule { from, length }) = huge {
+                        _ = write!(text, " {from} {length}");
+                    }
                 }
                 text.push('\n');
             }

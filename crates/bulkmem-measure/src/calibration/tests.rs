@@ -8,7 +8,8 @@ use super::*;
 use bulkmem::method::Parameters;
 
 use crate::calibration::fake::{
-    CACHED_TICKS, FASTEST_UNMAPPED, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS, UNMAPPED_TICKS,
+    CACHED_TICKS, FASTEST_UNMAPPED, HUGE_TICKS, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS,
+    UNMAPPED_TICKS,
 };
 use crate::engine::LIBPMEM;
 use crate::engine::workload::{Cell, MemoryState};
@@ -188,6 +189,9 @@ fn an_operation_looks_where_the_best_method_depends_on_the_cache_state() {
         assert!((CACHED_TICKS + 1..=UNCACHED_TICKS).contains(&look.cached_below), "{look:?}");
         let unmapped = look.unmapped.as_ref().unwrap();
         assert!((REACHING_TICKS..=UNMAPPED_TICKS).contains(&unmapped.from), "{look:?}");
+        let huge = unmapped.huge.unwrap();
+        assert!((UNMAPPED_TICKS + 1..HUGE_TICKS).contains(&huge.from), "{huge:?}");
+        assert_eq!(huge.length, 16 << 20, "MOVNTI is no faster at 4 MiB: {:?}", ledger.looks.new_huge);
         let all = &ledger.looks.unmapped;
         let ticks = || all.iter().flat_map(|it| &it.ticks);
         assert!(ticks().all(|it| it.len() >= 15 && it.len() == all[0].ticks[0].len()), "{all:?}");

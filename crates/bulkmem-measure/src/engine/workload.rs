@@ -106,6 +106,8 @@ pub(crate) enum MemoryState {
     Uncached,
     /// Its pages are not mapped yet.
     Unmapped,
+    /// Its huge pages are not mapped yet.
+    UnmappedHuge,
 }
 
 /// Memory to clear as the Linux module does: in chunks, with one fence at the end.
@@ -312,11 +314,18 @@ impl Workloads {
     /// Takes the times of a look, and the nanoseconds that all of it took.
     fn timed_look(&mut self, cell: &Cell, state: MemoryState) -> Option<(probe::Times, f64)> {
         let warm = state == MemoryState::Cached;
-        let fresh = (state == MemoryState::Unmapped).then_some(Pages::Base);
+        let fresh = match state {
+            MemoryState::Cached | MemoryState::Uncached => None,
+            MemoryState::Unmapped => Some(Pages::Base),
+            MemoryState::UnmappedHuge => Some(Pages::Transparent),
+        };
         let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
         self.looks += 1;
-        let (dst, src, length) = self.timed_range(&cell, self.looks)?;
+        let (dst, src, mut length) = self.timed_range(&cell, self.looks)?;
         self.warm(&cell, length, cell.source_is_warm());
+        if state == MemoryState::UnmappedHuge {
+            length = length.min(probe::BEGINNING);
+        }
         let src = if cell.operation.has_source() { src } else { std::ptr::null() };
         let mut times = None;
         // SAFETY: as in `sample`.

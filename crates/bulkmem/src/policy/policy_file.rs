@@ -220,6 +220,9 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
     let operation = words.next().and_then(Operation::by_name).ok_or(LineError::Fields)?;
     let from = words.next().and_then(|from| from.parse().ok()).ok_or(LineError::Fields)?;
     let cached_below = ticks(words.next().ok_or(LineError::Fields)?)?;
+    if operation == Operation::Persist || from < LEAST_LOOKED {
+        return Err(LineError::Fields);
+    }
     let unmapped = match (words.next(), words.next()) {
         (None, _) => None,
         (Some(from), Some(method)) => {
@@ -236,7 +239,7 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
         }
         (Some(_), None) => return Err(LineError::Fields),
     };
-    if words.next().is_some() || operation == Operation::Persist || from < LEAST_LOOKED {
+    if words.next().is_some() {
         return Err(LineError::Fields);
     }
     rules.set_look(operation, Look { from, cached_below, unmapped }).map_err(LineError::from)

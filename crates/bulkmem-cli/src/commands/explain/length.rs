@@ -1,7 +1,7 @@
 //! The answer for one length: the method, what decides, and how the alternatives measured.
 
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::policy::{Choice, PageAliasing, Policy, Situation, Unmapped};
+use bulkmem::policy::{Choice, NewHugePages, PageAliasing, Policy, Situation, Unmapped};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::LIBPMEM;
@@ -60,6 +60,8 @@ struct UnmappedAnswer {
     from: u64,
     #[serde(flatten)]
     choice: Choice,
+    /// The calls that do huge pages by the method for uncached memory.
+    huge: Option<NewHugePages>,
 }
 
 /// The choice in place of the C library where page aliasing slows that down.
@@ -164,7 +166,11 @@ impl Answer {
             },
             cached: branch(branches.cached, Situation::cached(self.intent)),
             uncached: branch(branches.uncached, policy.uncached(self.operation, self.intent, self.threads)),
-            unmapped: look.unmapped.map(|Unmapped { from, choice, .. }| UnmappedAnswer { from, choice }),
+            unmapped: look.unmapped.map(|Unmapped { from, choice, huge, .. }| UnmappedAnswer {
+                from,
+                choice,
+                huge: huge.filter(|huge| self.length >= huge.length as u64),
+            }),
         })
     }
 
@@ -260,11 +266,15 @@ impl LookAnswer {
             ("cached", branch(cached, format!("(fewer than {cached_below} ticks)"))),
             ("uncached", branch(uncached, format!("(from {cached_below} ticks on)"))),
         ];
-        if let Some(UnmappedAnswer { from, choice }) = unmapped {
+        if let Some(UnmappedAnswer { from, choice, huge }) = unmapped {
             pairs.push((
                 "unmapped",
                 format!("{} (from {from} ticks on, which mapping pages takes)", method(choice)),
             ));
+            if let Some(NewHugePages { from, .. }) = huge {
+                let ticks = format!("(from {from} ticks on, which mapping such pages takes)");
+                pairs.push(("huge pages", format!("as uncached: {} {ticks}", method(&uncached.choice))));
+            }
         }
         pairs.extend([("looks from", size(self.from as u64)), ("reason", plain(reason))]);
         pairs

@@ -7,7 +7,7 @@ use bulkmem::probe::{self, Times as LookTimes};
 
 use crate::calibration::derive::pick::{NOISE, allowed_loss};
 use crate::calibration::derive::table::{Figures, Key, Row};
-use crate::calibration::{Condition, LookRule, UnmappedRule};
+use crate::calibration::{Condition, LookRule, NewHugeRule, UnmappedRule};
 use crate::engine::stats::median;
 use crate::engine::workload::MemoryState;
 
@@ -16,6 +16,8 @@ use crate::engine::workload::MemoryState;
 pub(crate) struct Samples {
     pub(crate) looks: Vec<Looked>,
     pub(crate) unmapped: Vec<UnmappedTimes>,
+    /// At rising lengths of each operation.
+    pub(crate) new_huge: Vec<NewHugeTimes>,
     pub(crate) ns_per_tick: f64,
     /// The second-level cache, bytes.
     pub(crate) second_level: u64,
@@ -38,6 +40,24 @@ pub(crate) struct UnmappedTimes {
     pub(crate) key: Key,
     /// For each of the configurations.
     pub(crate) ticks: Vec<Vec<u64>>,
+}
+
+/// Times of whole calls in new huge pages, in ticks.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewHugeTimes {
+    pub(crate) operation: Operation,
+    /// Length of the calls, bytes.
+    pub(crate) length: u64,
+    /// By the method for unmapped memory, and by that for memory that is not cached.
+    pub(crate) ticks: [Vec<u64>; 2],
+}
+
+impl NewHugeTimes {
+    /// Returns what the method for memory that is not cached gains, as a logarithm.
+    fn gain(&self) -> f64 {
+        let [through_cache, bypassing] = self.ticks.each_ref().map(|ticks| middle(ticks.iter().copied()));
+        (through_cache / bypassing).ln()
+    }
 }
 
 impl UnmappedTimes {
@@ -71,6 +91,8 @@ const WIDE_MARGIN: f64 = 1.4;
 const SINGLE_STORES: f64 = 4.0;
 /// Reaching pages that are not mapped must take so many times as long as reaching others.
 const LEAST_RATIO: f64 = 1.5;
+/// Reaching a huge page, of which the kernel clears 512 times as much, must take so many times as long as reaching base pages.
+const LEAST_HUGE_RATIO: f64 = 4.0;
 
 /// Logarithms of the times of one length in one state, by the method for cached memory, by that for uncached memory, and by
 /// the rule by length.
@@ -131,7 +153,34 @@ pub(super) fn derive<'k>(
         })
         .collect();
     let looked: Vec<&Looked> = samples.looks.iter().filter(|it| it.operation == operation).collect();
-    look(operation, for_unmapped.map(|(key, _)| key), &lengths, &looked, samples.ns_per_tick)
+    let new_huge: Vec<&NewHugeTimes> =
+        samples.new_huge.iter().filter(|it| it.operation == operation).collect();
+    let for_unmapped = for_unmapped.map(|(key, _)| ForUnmapped { key, new_huge: &new_huge });
+    look(operation, for_unmapped, &lengths, &looked, samples.ns_per_tick)
+}
+
+/// Returns the method for unmapped memory, if methods were compared there.
+pub(crate) fn for_unmapped(operation: Operation, samples: &Samples) -> Option<&Key> {
+    fastest(&unmapped_times(operation, &samples.unmapped)).map(|(key, _)| key)
+}
+
+/// The method for unmapped memory, and how it compares in new huge pages.
+#[derive(Clone, Copy)]
+struct ForUnmapped<'s> {
+    key: &'s Key,
+    new_huge: &'s [&'s NewHugeTimes],
+}
+
+impl ForUnmapped<'_> {
+    /// Returns the calls that do new huge pages by the method for memory that is not cached, by the times of reaching base pages and
+    /// huge pages that are not mapped: from the shortest length on from which each that was measured gains.
+    fn in_new_huge_pages(&self, base: &[u64], huge: &[u64]) -> Option<NewHugeRule> {
+        let (slow, fast) = (share(base, 0.95)? as f64, share(huge, 0.05)? as f64);
+        let shortest = self.new_huge.iter().rev().take_while(|it| it.gain() >= NOISE).last();
+        let shortest = shortest.filter(|_| fast >= LEAST_HUGE_RATIO * slow)?;
+        // Wrong verdicts cost little either way.
+        Some(NewHugeRule { from: (slow * fast).sqrt() as u64, length: shortest.length })
+    }
 }
 
 /// Returns the logarithms of each method's times in unmapped memory, one for each configuration: where pages must be mapped,
@@ -166,7 +215,7 @@ fn fastest<'k>(times: &BTreeMap<&'k Key, Vec<f64>>) -> Option<(&'k Key, f64)> {
 /// Returns the look with the thresholds and the shortest length that gain most.
 fn look(
     operation: Operation,
-    for_unmapped: Option<&Key>,
+    for_unmapped: Option<ForUnmapped<'_>>,
     lengths: &[Length],
     looked: &[&Looked],
     ns_per_tick: f64,
@@ -178,7 +227,8 @@ fn look(
     // Pages of a long range take longer to reach, but whether such a range is mapped is found out at its beginning.
     let shortest = looked.iter().map(|it| it.length).min()?;
     let reaching = |state| {
-        let of = looked.iter().filter(|it| (it.state, it.length) == (state, shortest));
+        let huge = state == MemoryState::UnmappedHuge;
+        let of = looked.iter().filter(|it| it.state == state && (huge || it.length == shortest));
         rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
     };
     let (cached, uncached) = (storing(MemoryState::Cached), storing(MemoryState::Uncached));
@@ -247,9 +297,14 @@ fn look(
     // is not cached, and under load; the kernel maps pages faster for a program that just had some mapped. Mapped memory that
     // is not cached loses most by a wrong verdict, so the threshold is nearer to the times of unmapped memory.
     let between = |fast: u64| ((slow as f64).powf(0.4) * (fast as f64).powf(0.6)) as u64;
-    let unmapped = fast.map(between).zip(for_unmapped.cloned());
-    let unmapped =
-        unmapped.map(|(from, Key { method, parameters })| UnmappedRule { from, method, parameters });
+    let huge = reaching(MemoryState::UnmappedHuge);
+    let unmapped = fast.map(between).zip(for_unmapped).map(|(from, for_unmapped)| {
+        let Key { method, parameters } = for_unmapped.key.clone();
+        UnmappedRule { from, method, parameters, huge: for_unmapped.in_new_huge_pages(&unmapped, &huge) }
+    });
+    if let Some(UnmappedRule { huge: Some(_), .. }) = unmapped {
+        reason += &format!(", and {:.0} if it must map huge ones", middle(huge.into_iter()));
+    }
     Some(LookRule { operation, from: lengths[first].length, cached_below, unmapped, reason })
 }
 

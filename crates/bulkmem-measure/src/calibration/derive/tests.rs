@@ -507,7 +507,7 @@ fn the_choice_for_uncached_memory_bears_a_wrong_verdict() {
             .iter()
             .map(|&length| times(length, MemoryState::Cached, if length > 2 * MIB { missed } else { 0 }));
         let looks = cached.chain([times(lengths[0], MemoryState::Uncached, 9)]).collect();
-        Samples { looks, ns_per_tick: 0.5, second_level: 2 * MIB, unmapped: Vec::new() }
+        Samples { looks, ns_per_tick: 0.5, second_level: 2 * MIB, unmapped: Vec::new(), new_huge: Vec::new() }
     };
     let rule = |samples: &Samples, length: u64| -> Rule {
         let Derived { rules, .. } = derive(&figures, samples);

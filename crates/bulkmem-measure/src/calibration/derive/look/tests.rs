@@ -40,7 +40,7 @@ fn all_times(cached: &[u64], uncached: &[u64], unmapped: &[u64]) -> Samples {
     let reached = |&reaching| looked(64 * KIB, MemoryState::Unmapped, reaching, &[300]);
     let others = [looked(64 * KIB, MemoryState::Uncached, 600, uncached)];
     let looks = cached.chain(others).chain(unmapped.iter().map(reached)).collect();
-    Samples { looks, unmapped: vec![], ns_per_tick: 0.5, second_level: 2 << 20 }
+    Samples { looks, unmapped: vec![], new_huge: vec![], ns_per_tick: 0.5, second_level: 2 << 20 }
 }
 
 fn derived(rows: &BTreeMap<u64, Row>, samples: &Samples) -> Option<LookRule> {
@@ -131,6 +131,35 @@ fn the_method_for_unmapped_memory_loses_little_in_any_configuration() {
     assert_eq!(chosen([7000, 9900]), "c_library", "a tenth in huge pages");
     assert_eq!(chosen([3000, 9900]), "clzero", "an eighth of the gain");
     assert_eq!(chosen([8900, 8900]), "c_library", "within the noise");
+}
+
+#[test]
+fn new_huge_pages_are_bypassed_from_the_length_on_from_which_that_gains() {
+    let key = key("c_library");
+    let rule = |gains: &[(u64, u64)], base: &[u64], huge: &[u64]| {
+        let times = |&(mib, bypassing): &(u64, u64)| NewHugeTimes {
+            operation: Operation::Clear,
+            length: mib << 20,
+            ticks: [vec![1000; 5], vec![bypassing; 5]],
+        };
+        let times: Vec<NewHugeTimes> = gains.iter().map(times).collect();
+        let new_huge: Vec<&NewHugeTimes> = times.iter().collect();
+        ForUnmapped { key: &key, new_huge: &new_huge }.in_new_huge_pages(base, huge)
+    };
+    let (base, huge) = ([10_000, 20_000], [500_000, 20_000_000]);
+    let gains = [(4, 1100), (16, 950), (64, 800), (256, 700)];
+    let found = rule(&gains, &base, &huge);
+    assert_eq!(found, Some(NewHugeRule { from: 100_000, length: 16 << 20 }));
+    let gains = [(4, 800), (16, 980), (64, 800)];
+    assert_eq!(
+        rule(&gains, &base, &huge).map(|it| it.length),
+        Some(64 << 20),
+        "a gain within the noise is none"
+    );
+    assert_eq!(rule(&[(4, 800), (16, 1000)], &base, &huge), None, "not at the longest");
+    assert_eq!(rule(&gains, &base, &[79_999, 500_000]), None, "not told from base pages");
+    assert_eq!(rule(&gains, &base, &[]), None, "there are none");
+    assert_eq!(rule(&[], &base, &huge), None, "nothing was compared");
 }
 
 #[test]

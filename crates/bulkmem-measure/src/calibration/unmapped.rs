@@ -1,0 +1,123 @@
+//! Compares methods in memory whose pages are not mapped yet.
+
+use std::time::Duration;
+
+use bulkmem::policy::Situation;
+use bulkmem::{Operation, Pages};
+
+use crate::calibration::derive;
+use crate::calibration::derive::look::{self, NewHugeTimes, UnmappedTimes};
+use crate::calibration::derive::table::Key;
+use crate::calibration::operation::{LEAST_SAMPLES, OperationRun, chosen};
+use crate::calibration::plan::LONG;
+use crate::calibration::search;
+use crate::calibration::session::Meter;
+use crate::calibration::{Condition, Cost, Mode};
+use crate::engine::distinct;
+use crate::engine::workload::Cell;
+
+/// Two huge pages of most machines.
+pub(super) const HUGE: u64 = 4 << 20;
+
+impl<M: Meter> OperationRun<'_, '_, M> {
+    /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the
+    /// cache and by those that the rules by length use. Not for operations that persist: what is measured is new memory that the kernel
+    /// clears, and pages of persistent memory hold data and are not cached, mapped or not.
+    ///
+    /// After every five rounds the slower half of the methods is dropped, so that most samples are of those that are hard to tell
+    /// apart. What was dropped is not compared: its samples are of another time, when the machine may have been faster.
+    pub(super) fn unmapped(&mut self, deadline: Duration) {
+        const MOST_SAMPLES: usize = 51;
+        const FINALISTS: usize = 4;
+        let operation = self.operation;
+        if operation.persists() || !self.ledger.looks.looks.iter().any(|it| it.operation == operation) {
+            return;
+        }
+        let cells = unmapped_cells(operation);
+        let times = |key| UnmappedTimes { operation, key, ticks: vec![Vec::new(); cells.len()] };
+        let by_length = derive::choices(&self.ledger.figures, operation, Situation::Throughput).into_iter();
+        let by_length = by_length.map(|(_, key)| key).chain([Key::c_library()]);
+        let mut compared: Vec<UnmappedTimes> = distinct(by_length).into_iter().map(times).collect();
+        let through_cache = search::every_method(operation).into_iter();
+        let through_cache = through_cache.filter(|it| search::stores_through_cache(operation, it));
+        let through_cache =
+            through_cache.map(|it| Key { method: it.method.name.to_owned(), parameters: it.parameters });
+        let known = |key: &Key| compared.iter().any(|it| it.key == *key);
+        let mut open: Vec<UnmappedTimes> = through_cache.filter(|key| !known(key)).map(times).collect();
+        for taken in 0..MOST_SAMPLES {
+            if self.session.stopped() || taken >= 3 * LEAST_SAMPLES && self.session.over(deadline) {
+                break;
+            }
+            if taken > 0 && taken % LEAST_SAMPLES == 0 {
+                open.sort_by(|a, b| a.mean().total_cmp(&b.mean()));
+                open.truncate((open.len() / 2).max(FINALISTS));
+            }
+            for (at, cell) in cells.iter().enumerate() {
+                for times in compared.iter_mut().chain(&mut open) {
+                    let Some(choice) = times.key.choice() else { return };
+                    let Some(time) = self.session.meter.unmapped(cell, choice) else { return };
+                    times.ticks[at].push(time);
+                }
+            }
+        }
+        compared.append(&mut open);
+        if compared.iter().flat_map(|it| &it.ticks).any(|ticks| ticks.len() < LEAST_SAMPLES) {
+            return;
+        }
+        self.ledger.looks.unmapped.extend(compared);
+    }
+
+    /// Compares, at lengths up to several times the last-level cache in new huge pages, the method for unmapped memory with that for
+    /// memory that is not cached. What the kernel clears of a huge page is still in the cache when the call writes it, and so is what
+    /// the call wrote of the pages before, unless its stores bypass the cache.
+    pub(super) fn new_huge_pages(&mut self, deadline: Duration) {
+        const MOST_SAMPLES: usize = 15;
+        let operation = self.operation;
+        let Some(through_cache) = look::for_unmapped(operation, &self.ledger.looks).cloned() else { return };
+        let uncached = derive::choices(&self.ledger.figures, operation, Situation::Uncached);
+        let most = if self.setting.mode == Mode::Quick { LONG / 2 } else { 2 * LONG };
+        let longest = self.setting.last_level.saturating_mul(8).min(most);
+        let lengths = self.setting.lengths().into_iter().filter(|length| (HUGE..=longest).contains(length));
+        let mut compared = Vec::new();
+        for length in lengths {
+            let bypassing = chosen(&uncached, length).filter(|key| **key != through_cache);
+            let Some(keys) = bypassing.map(|bypassing| [&through_cache, bypassing]) else { continue };
+            let [Some(through_cache), Some(bypassing)] = keys.map(Key::choice) else { return };
+            compared.push((length, [through_cache, bypassing], [(); 2].map(|()| Vec::new())));
+        }
+        for taken in 0..MOST_SAMPLES {
+            if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
+                break;
+            }
+            for (length, choices, ticks) in &mut compared {
+                let cell = unmapped_cell(operation, *length, true, Pages::Transparent);
+                // In turn, so that each follows the other.
+                for which in if taken % 2 == 0 { [0, 1] } else { [1, 0] } {
+                    let Some(time) = self.session.meter.unmapped(&cell, choices[which]) else { return };
+                    ticks[which].push(time);
+                }
+            }
+        }
+        if self.session.stopped() {
+            return;
+        }
+        let times = |(length, _, ticks)| NewHugeTimes { operation, length, ticks };
+        self.ledger.looks.new_huge.extend(compared.into_iter().map(times));
+    }
+}
+
+/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd
+/// addresses, and huge pages, where there are some.
+fn unmapped_cells(operation: Operation) -> [Cell; 3] {
+    let kinds = [
+        (look::LEAST_LENGTH, true, Pages::Base),
+        (look::LEAST_LENGTH, false, Pages::Base),
+        (HUGE, true, Pages::Transparent),
+    ];
+    kinds.map(|(length, aligned, pages)| unmapped_cell(operation, length, aligned, pages))
+}
+
+fn unmapped_cell(operation: Operation, length: u64, aligned: bool, pages: Pages) -> Cell {
+    let cell = Cell::new(operation, Cost::Throughput, length, Condition::new(aligned, false, 1));
+    Cell { fresh: Some(pages), ..cell }
+}
