@@ -19,9 +19,10 @@ use crate::calibration::{Condition, Cost, Figure, Ledger};
 use crate::engine::LIBPMEM;
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
+use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::Summary;
 use crate::engine::units::bytes;
-use crate::engine::workload::{Cell, MemoryState};
+use crate::engine::workload::Cell;
 
 /// Share of an operation's time for the lengths; the rest is for changes of the choice, then threads.
 const LENGTHS_SHARE: f64 = 0.76;

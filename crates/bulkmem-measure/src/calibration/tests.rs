@@ -12,7 +12,8 @@ use crate::calibration::fake::{
     UNMAPPED_TICKS,
 };
 use crate::engine::LIBPMEM;
-use crate::engine::workload::{Cell, MemoryState};
+use crate::engine::memory_state::MemoryState;
+use crate::engine::workload::Cell;
 
 const SETTING: Setting = Setting {
     mode: Mode::Default,

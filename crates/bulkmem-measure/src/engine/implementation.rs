@@ -10,7 +10,8 @@ use bulkmem::{Intent, Operation, Options, Threads, look};
 
 use crate::engine::arena::read;
 use crate::engine::libpmem::{self, LIBPMEM, Libpmem};
-use crate::engine::{CacheState, Candidate, Kind, MeasureError};
+use crate::engine::memory_state::MemoryState;
+use crate::engine::{Candidate, Kind, MeasureError};
 use crate::engine::{Result, threads};
 
 /// One way to carry out an operation.
@@ -80,7 +81,7 @@ impl<'p> Implementation<'p> {
         &self,
         operation: Operation,
         part: usize,
-        state: Option<CacheState>,
+        state: Option<MemoryState>,
         threads: usize,
     ) -> Option<Choice> {
         let (policy, intent, whole) = match self {
@@ -90,13 +91,16 @@ impl<'p> Implementation<'p> {
         };
         // Each thread looks at its own piece.
         let looks = |_: &Look| look::is_on() && part / threads >= policy.looks_from(operation, intent);
-        match policy.look(operation).filter(looks).zip(state) {
-            None => policy.choose_part(operation, part, whole, intent),
-            Some((Look { unmapped: Some(unmapped), .. }, CacheState::Fresh)) => Some(unmapped.choice),
-            Some((_, CacheState::Warm)) => policy.choose_in(operation, part, Situation::cached(intent)),
-            Some((_, CacheState::Cold | CacheState::Fresh)) => {
-                policy.choose_in(operation, part, policy.uncached(operation, intent, threads))
+        let Some((look, state)) = policy.look(operation).filter(looks).zip(state) else {
+            return policy.choose_part(operation, part, whole, intent);
+        };
+        match (state, look.unmapped) {
+            (MemoryState::Cached, _) => policy.choose_in(operation, part, Situation::cached(intent)),
+            (MemoryState::Unmapped, Some(unmapped)) => Some(unmapped.choice),
+            (MemoryState::UnmappedHuge, Some(new)) if new.huge.is_none_or(|huge| part < huge.length) => {
+                Some(new.choice)
             }
+            _ => policy.choose_in(operation, part, policy.uncached(operation, intent, threads)),
         }
     }
 
@@ -449,7 +453,7 @@ mod tests {
              rule clear cached 0 c_library\nrule clear uncached 0 movnti\n\
              rule clear several_threads 0 store_sse2\n\
              rule clear reuse 0 store_8\nrule clear uncached_reuse 0 store_8\nrule clear uncached_reuse 131072 movnti_4\n\
-             look clear 65536 400 20000 rep_stosb\nend\n",
+             look clear 65536 400 20000 rep_stosb 90000 8388608\nend\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
         let policy = Policy::from_file_bytes(text.as_bytes(), machine).unwrap();
@@ -458,9 +462,13 @@ mod tests {
             policy.chosen(Operation::Clear, part, state, threads).unwrap().method.name
         };
         let named = |intent, part, state| on(1, intent, part, state);
-        let [cold, warm, fresh] = [CacheState::Cold, CacheState::Warm, CacheState::Fresh].map(Some);
+        let [cold, warm, fresh] =
+            [MemoryState::Uncached, MemoryState::Cached, MemoryState::Unmapped].map(Some);
         let looked = [cold, warm, fresh].map(|state| named(Intent::Throughput, 65536, state));
         assert_eq!(looked, ["movnti", "c_library", "rep_stosb"]);
+        let huge = |part| named(Intent::Throughput, part, Some(MemoryState::UnmappedHuge));
+        assert_eq!([huge((8 << 20) - 1), huge(8 << 20)], ["rep_stosb", "movnti"]);
+        assert_eq!(named(Intent::Throughput, 8 << 20, fresh), "rep_stosb", "base pages");
         assert_eq!(named(Intent::Throughput, 65536, None), "portable", "the state is not known");
         assert_eq!(named(Intent::Throughput, 65535, cold), "portable", "too short");
         assert_ne!(named(Intent::Stream, 65536, warm), "c_library", "it does not look");

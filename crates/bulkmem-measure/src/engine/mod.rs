@@ -26,6 +26,7 @@ pub(crate) mod interleave;
 pub(crate) mod latency;
 mod libpmem;
 pub(crate) mod memory;
+pub(crate) mod memory_state;
 pub(crate) mod neighbour;
 pub(crate) mod options;
 mod page_size;

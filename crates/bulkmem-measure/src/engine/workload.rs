@@ -17,6 +17,7 @@ use crate::engine::arena::{HUGE, dirty, read};
 use crate::engine::clock::{spin, time};
 use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
+use crate::engine::memory_state::MemoryState;
 use crate::engine::positions::warm_start;
 use crate::engine::{
     Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result,
@@ -97,17 +98,6 @@ impl Cell {
                 None => self.condition.warm || self.operation == Operation::CopyPersist,
             }
     }
-}
-
-/// The state that memory is in before a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MemoryState {
-    Cached,
-    Uncached,
-    /// Its pages are not mapped yet.
-    Unmapped,
-    /// Its huge pages are not mapped yet.
-    UnmappedHuge,
 }
 
 /// Memory to clear as the Linux module does: in chunks, with one fence at the end.
@@ -314,12 +304,8 @@ impl Workloads {
     /// Takes the times of a look, and the nanoseconds that all of it took.
     fn timed_look(&mut self, cell: &Cell, state: MemoryState) -> Option<(probe::Times, f64)> {
         let warm = state == MemoryState::Cached;
-        let fresh = match state {
-            MemoryState::Cached | MemoryState::Uncached => None,
-            MemoryState::Unmapped => Some(Pages::Base),
-            MemoryState::UnmappedHuge => Some(Pages::Transparent),
-        };
-        let cell = Cell { condition: Condition { warm, ..cell.condition }, fresh, ..*cell };
+        let cell =
+            Cell { condition: Condition { warm, ..cell.condition }, fresh: state.new_pages(), ..*cell };
         self.looks += 1;
         let (dst, src, mut length) = self.timed_range(&cell, self.looks)?;
         self.warm(&cell, length, cell.source_is_warm());

@@ -3,6 +3,7 @@
 use bulkmem::policy::Choice;
 use bulkmem::{Intent, Operation, machine, method};
 
+use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::ENOUGH;
 use crate::engine::{
     Candidate, Config, Implementation, Kind, MethodSet, Passes, Peers, Result, Run, Sample, Sampler,
@@ -157,8 +158,10 @@ pub(super) fn participant<'c>(
     sample: impl FnMut() -> Result<Sample> + 'c,
 ) -> Sampler<'c> {
     let threads = config.threads.unwrap_or(1);
+    let pages = config.page_size.map(|pages| pages.0);
+    let state = config.cache.map(|cache| MemoryState::of(cache, pages));
     let chosen =
-        config.operation.and_then(|operation| implementation.chosen(operation, part, config.cache, threads));
+        config.operation.and_then(|operation| implementation.chosen(operation, part, state, threads));
     Sampler { chosen, ..sampler(implementation.candidate(), config, counted, sample) }
 }
 

@@ -8,8 +8,8 @@ use bulkmem::probe::{self, Times as LookTimes};
 use crate::calibration::derive::pick::{NOISE, allowed_loss};
 use crate::calibration::derive::table::{Figures, Key, Row};
 use crate::calibration::{Condition, LookRule, NewHugeRule, UnmappedRule};
+use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::median;
-use crate::engine::workload::MemoryState;
 
 /// What was measured for looks.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::CacheState;
-use crate::engine::workload::MemoryState;
+use crate::engine::memory_state::MemoryState;
 
 const COLD: Condition = Condition::new(true, false, 1);
 const MIB: u64 = 1 << 20;

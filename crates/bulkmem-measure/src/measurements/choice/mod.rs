@@ -14,11 +14,11 @@ use bulkmem::policy::{Policy, Unmapped};
 use bulkmem::{Intent, Operation, Pages, look};
 
 use crate::calibration::plan::{self, LONG};
+use crate::engine::memory_state::MemoryState;
 use crate::engine::options::{check_budget, check_length, check_threads, require};
 use crate::engine::run::{ONE_THREAD, OPERATIONS};
 use crate::engine::stats::median;
 use crate::engine::units::{bytes, plural};
-use crate::engine::workload::MemoryState;
 use crate::engine::{
     Alignment, Arena, CacheState, Candidate, Cell, Condition, Config, Cost, Implementation, Kind, Measure,
     MeasureError, Measurement, MethodSet, Metric, PageSize, Peers, Row, Run, Sample, Sampler, StopRule,
@@ -321,15 +321,11 @@ impl ChoiceOptions {
         intent: Intent,
         workloads: &mut Workloads,
     ) -> Option<f64> {
-        let state = match cache {
-            CacheState::Warm => MemoryState::Cached,
-            CacheState::Cold => MemoryState::Uncached,
-            CacheState::Fresh => return None,
-        };
+        let state = MemoryState::of(cache, cell.fresh);
         let look = run.policy.look(self.operation)?;
         let looks = look::is_on() && intent == Intent::Throughput && cell.condition.threads == 1;
         let lengths = look.from as u64..=LONGEST_BEHIND_LOOK;
-        if !looks || !lengths.contains(&cell.length) || run.stopped() {
+        if !looks || cell.fresh.is_some() || !lengths.contains(&cell.length) || run.stopped() {
             return None;
         }
         let samples = (0..LOOKS).map_while(|_| workloads.look_ns(cell, state, look.cached_below));
@@ -421,7 +417,8 @@ impl ChoiceOptions {
             .map(|rule| rule.choice)
             .filter(|choice| wanted.iter().any(|wanted| wanted.method == choice.method));
         let by_policy = choosing::by_policy(policy, intent, length, plain);
-        let chosen = by_policy.chosen(operation, length, Some(cache), cell.condition.threads).into_iter();
+        let state = MemoryState::of(cache, cell.fresh);
+        let chosen = by_policy.chosen(operation, length, Some(state), cell.condition.threads).into_iter();
         let choices = distinct(chosen.chain(baselines).chain(calibrated).chain(wanted.iter().copied()));
         let mut all = vec![by_policy];
         if peers && intent == Intent::Throughput {
