@@ -9,7 +9,7 @@
 //! rule clear throughput 1048576 write_prefetch_avx512[write_distance=4096]
 //! rule clear cached 0 c_library
 //! rule clear uncached 0 nontemporal_avx512
-//! look clear 65536 400 40000 c_library
+//! look clear 65536 400 40000 c_library 200000 16777216
 //! aliasing copy 2112 786432 store_avx
 //! threads clear 67108864 2
 //! end
