@@ -1,18 +1,17 @@
 //! Ways to carry out an operation: methods, the policy, other libraries, and reading the same memory.
 
 use std::ffi::c_uint;
-use std::num::NonZeroUsize;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use bulkmem::method::{self, CacheEffect, Method};
 use bulkmem::policy::{Choice, Look, Policy, Situation};
-use bulkmem::{Intent, Operation, Options, Threads, look};
+use bulkmem::{Intent, Operation, Options, look};
 
 use crate::engine::arena::read;
 use crate::engine::libpmem::{self, LIBPMEM, Libpmem};
 use crate::engine::memory_state::MemoryState;
-use crate::engine::{Candidate, Kind, MeasureError};
-use crate::engine::{Result, threads};
+use crate::engine::threads::{self, Team};
+use crate::engine::{Candidate, Kind, MeasureError, Result};
 
 /// One way to carry out an operation.
 #[derive(Clone, Copy, Debug)]
@@ -110,40 +109,39 @@ impl<'p> Implementation<'p> {
     /// # Safety
     /// The work calls only with destinations that are valid for reads and writes, and sources that are valid for reads;
     /// they lie apart, and no other thread uses them at the same time. The implementation has the operation.
-    pub(crate) unsafe fn run<W: Work>(
+    pub(crate) unsafe fn run<'w, W: Work>(
         &self,
-        threads: usize,
+        team: impl Into<Team<'w>>,
         operation: Operation,
         byte: u8,
         work: W,
     ) -> W::Output {
         let byte = if operation == Operation::Clear { 0 } else { byte };
-        let several = NonZeroUsize::new(threads).filter(|_| threads > 1);
-        let shared = |options: Options<'p>| options.threads(several.map_or(Threads::One, Threads::Exactly));
+        let team = team.into();
         // SAFETY: passed on from the caller; choices are checked against this machine when they are made. Parts of a range
         // lie within it, and apart.
         unsafe {
             match self {
-                Self::Method(choice) | Self::Dispatched(choice) if threads > 1 => {
+                Self::Method(choice) | Self::Dispatched(choice) if team.count() > 1 => {
                     let options = Options::new().method(operation, *choice);
-                    by_options(&shared(options.expect(ABLE)), operation, byte, work)
+                    by_options(&team.shares(options.expect(ABLE)), operation, byte, work)
                 }
                 Self::Method(choice) if choice.method == method::c_library() => {
                     by_c_library(choice, operation, byte, work)
                 }
                 Self::Method(choice) | Self::Dispatched(choice) => by_method(choice, operation, byte, work),
-                Self::PlainFunctions if threads <= 1 => by_plain_functions(operation, byte, work),
-                Self::PlainFunctions => by_options(&shared(Options::new()), operation, byte, work),
+                Self::PlainFunctions if team.count() <= 1 => by_plain_functions(operation, byte, work),
+                Self::PlainFunctions => by_options(&team.shares(Options::new()), operation, byte, work),
                 Self::Policy(.., options) | Self::Populating(options) => {
-                    by_options(&shared(*options), operation, byte, work)
+                    by_options(&team.shares(*options), operation, byte, work)
                 }
                 Self::Peer(peer) => work.run(|dst, src, length| {
-                    threads::split(threads, dst, src, length, |dst, src, length| {
+                    threads::split(team, dst, src, length, |dst, src, length| {
                         peer.run(operation, dst, src, length, byte);
                     });
                 }),
                 Self::Read => work.run(|dst, src, length| {
-                    threads::split(threads, dst, src, length, |dst, _, length| read(dst, length));
+                    threads::split(team, dst, src, length, |dst, _, length| read(dst, length));
                 }),
             }
         }
@@ -542,14 +540,16 @@ mod tests {
                 Implementation::Dispatched(choice),
             ];
             all.extend(libraries(operation, Peers::All).0);
-            for (implementation, threads) in all.iter().flat_map(|it| [(it, 1), (it, 3)]) {
+            let workers = threads::ready(3).unwrap().unwrap();
+            let teams = [Team::Started(1), Team::Started(3), Team::Ready(3, &workers)];
+            for (implementation, team) in all.iter().flat_map(|it| teams.map(|team| (it, team))) {
                 let mut memory = vec![3u8; 2 * LENGTH + 1];
                 memory[..LENGTH].fill(1);
                 let dst = memory.as_mut_ptr();
                 // SAFETY: both ranges lie in the vector, apart.
                 unsafe {
                     let work = (dst, dst.wrapping_add(LENGTH).cast_const(), LENGTH);
-                    implementation.run(threads, operation, FILL_BYTE, work);
+                    implementation.run(team, operation, FILL_BYTE, work);
                 }
                 let expected = match operation {
                     Operation::Clear => 0,
@@ -557,7 +557,8 @@ mod tests {
                     Operation::Copy | Operation::CopyPersist => 3,
                     Operation::Persist => 1,
                 };
-                let case = format!("{operation} by {:?}, {threads} threads", implementation.candidate());
+                let case =
+                    format!("{operation} by {:?}, {} threads", implementation.candidate(), team.count());
                 assert!(memory[..LENGTH].iter().all(|byte| *byte == expected), "{case}");
                 assert!(memory[LENGTH..].iter().all(|byte| *byte == 3), "{case}");
             }

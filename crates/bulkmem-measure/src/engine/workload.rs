@@ -9,7 +9,7 @@ use std::time::Instant;
 use bulkmem::machine::{Caches, Machine};
 use bulkmem::method::{self, Ordering, fence};
 use bulkmem::policy::{Choice, Situation};
-use bulkmem::{Operation, Pages, clock, probe};
+use bulkmem::{Operation, Pages, Workers, clock, probe};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,7 @@ use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
 use crate::engine::memory_state::MemoryState;
 use crate::engine::positions::warm_start;
+use crate::engine::threads::Team;
 use crate::engine::{
     Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result,
     Spread,
@@ -248,6 +249,8 @@ pub(crate) struct Workloads {
     /// Bytes of the destination that extents have cleared since it was last written.
     cleared: usize,
     counting: Rc<Counting>,
+    /// The threads of calls on several; `None` if each call starts them.
+    pub(crate) ready: Option<Rc<Workers>>,
 }
 
 impl Workloads {
@@ -275,16 +278,20 @@ impl Workloads {
             fresh,
             cleared: 0,
             counting,
+            ready: None,
         }
     }
 
     /// Takes one sample of an implementation, which has the cell's operation. Fails only if fresh memory cannot be mapped.
     pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Result<Timing> {
         assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
+        let ready = self.ready.clone();
+        let threads = cell.condition.threads;
+        let team = ready.as_deref().map_or(Team::Started(threads), |workers| Team::Ready(threads, workers));
         let work = Timed { candidate: implementation.candidate(), workloads: self, cell };
         // SAFETY: the ranges lie in the arena, or destinations in a mapping that lives until the next sample, source and
         // destination apart, and nothing else uses them.
-        unsafe { implementation.run(cell.condition.threads, cell.operation, FILL_BYTE, work) }
+        unsafe { implementation.run(team, cell.operation, FILL_BYTE, work) }
     }
 
     /// Takes the times of a look at the cell's length; `None` if the clock cannot be used or memory cannot be mapped.

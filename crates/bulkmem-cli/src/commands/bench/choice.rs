@@ -56,7 +56,7 @@ pub(crate) struct ChoiceArgs {
     /// Use of the bytes afterwards
     #[arg(long, value_name = "INTENT", value_delimiter = ',', value_parser = intent(), default_value = "throughput")]
     intent: Vec<Intent>,
-    /// Numbers of threads that share the work
+    /// Numbers of threads that share the work; all but one are kept ready between calls
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = threads)]
     threads: Vec<usize>,
     /// Start ranges 1 to 63 bytes past a cache line

@@ -7,6 +7,7 @@ mod repeated;
 mod targets;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bulkmem::machine::Machine;
@@ -24,7 +25,7 @@ use crate::engine::{
     MeasureError, Measurement, MethodSet, Metric, PageSize, Peers, Row, Run, Sample, Sampler, StopRule,
     Workloads, distinct, fits, implementation,
 };
-use crate::engine::{Result, workload};
+use crate::engine::{Result, threads, workload};
 use crate::measurements::participants::participant;
 
 pub use judge::{Overall, is_baseline, overall};
@@ -195,6 +196,7 @@ impl ChoiceOptions {
         };
         let plain = rules(run.policy) == rules(Policy::global());
         let mut workloads = Workloads::new(started, arena, run.counting.clone());
+        workloads.ready = threads::ready(self.threads.iter().copied().max().unwrap_or(1))?.map(Rc::new);
         let fresh = cells.iter().filter_map(|(cell, _)| Some((cell.length, cell.fresh?)));
         if let Some((length, pages)) = fresh.max_by_key(|(length, _)| *length) {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
