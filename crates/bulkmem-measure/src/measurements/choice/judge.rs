@@ -48,12 +48,8 @@ fn ratios(row: &Row, rival: &Row) -> Vec<f64> {
     row.samples.iter().zip(&rival.samples).map(|(own, rival)| own / rival).collect()
 }
 
-/// How many times as fast a row is as a rival, by the median of the rounds.
-pub(super) fn times_as_fast(row: &Row, rival: &Row) -> Option<f64> {
-    Some(Stats::of(&ratios(row, rival))?.median)
-}
-
-/// By which factor that may be larger: to the upper end of its 95 % interval. Too few samples do not tell.
+/// By which factor a row's ratio to a rival, the median of the rounds, may be larger: to the upper end of its 95 % interval. Too few
+/// samples do not tell.
 pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
     let ratios = ratios(row, rival);
     match Stats::of(&ratios) {
@@ -253,6 +249,13 @@ fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
     let leeways = pairs.iter().map(|(own, rival)| leeway(own, rival).ln().powi(2));
     let leeway = (leeways.sum::<f64>().sqrt() / pairs.len() as f64).exp();
     Some(Best { name: (*name).to_owned(), times: 1.0 / lead, leeway })
+}
+
+/// How many times as fast a row is as the best of some rivals, and the upper end of the interval.
+pub(super) fn against_best<'r>(row: &'r Row, rivals: impl Iterator<Item = &'r Row>) -> Option<[f64; 2]> {
+    let rivals = rivals.filter(|rival| went_on(row, rival));
+    let best = best_of(rivals.map(|rival| (rival.candidate.name.as_str(), vec![(row, rival)])).collect())?;
+    Some([best.times, best.times * best.leeway])
 }
 
 /// Rounds: all, or one half, which is every other pair, since rounds come in pairs of opposite order.
@@ -461,6 +464,8 @@ mod tests {
         rows[0].samples = vec![40.96; 12];
         assert!(rows[1].stats.median > rows[0].stats.median, "by the median of all, both are faster");
         assert!(of(&rows)[0].regret.unwrap().abs() < 1e-9);
+        let [times, most] = against_best(&rows[0], rows[1..].iter()).unwrap();
+        assert!((times - 1.0).abs() < 1e-9 && most >= times, "{times}, {most}");
     }
 
     /// Memory of two speeds: the median of either row is one of them by chance.
@@ -474,7 +479,7 @@ mod tests {
         rows.iter_mut().for_each(|row| row.stats = Stats::of(&row.samples).unwrap());
         assert_eq!(rows.each_ref().map(|row| row.stats.median), [10.0, 20.0]);
         assert_eq!(of(&rows)[0].times_best, Some([1.0, 1.0]));
-        assert_eq!(times_as_fast(&rows[0], &rows[1]), Some(1.0));
+        assert_eq!(against_best(&rows[0], [&rows[1]].into_iter()), Some([1.0, 1.0]));
     }
 
     #[test]
@@ -482,7 +487,13 @@ mod tests {
         let speed_in = |method: f64, rounds: usize| {
             let mut rows = [cold(Kind::Policy, "policy", 100.0), cold(Kind::Method, "clzero", method)];
             rows[1].samples.truncate(rounds);
-            of(&rows)[0].regret
+            let regret = of(&rows)[0].regret;
+            let ratio = against_best(&rows[0], [&rows[1]].into_iter()).map(|[ratio, _]| 1.0 / ratio - 1.0);
+            assert!(
+                regret.zip(ratio).is_none_or(|(a, b)| (a - b).abs() < 1e-9)
+                    && regret.is_some() == ratio.is_some()
+            );
+            regret
         };
         assert!((speed_in(80.0, 9).unwrap() - 0.25).abs() < 1e-9);
         assert!((speed_in(80.0, 5).unwrap() - 0.25).abs() < 1e-9);

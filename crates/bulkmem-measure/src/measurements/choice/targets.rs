@@ -20,8 +20,8 @@ use crate::engine::{
 };
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
-    OBSERVABLE, Overall, is_choice, is_peer, leeway, leeway_of_medians, mean_regret, median_ns, overall,
-    times_as_fast, unmeasured_lengths,
+    OBSERVABLE, Overall, against_best, is_choice, is_peer, leeway_of_medians, mean_regret, median_ns,
+    overall, unmeasured_lengths,
 };
 use crate::measurements::choice::{ChoiceOptions, repeated};
 
@@ -355,9 +355,8 @@ fn ratios(rows: &[&Row], own: impl Fn(&Row) -> bool, rival: impl Fn(&Row) -> boo
     let values = rows.iter().filter(|row| own(row)).filter_map(|row| {
         let same = |other: &&&Row| other.config == row.config && other.metric == row.metric;
         let rivals = rows.iter().filter(same).filter(|other| rival(other));
-        let ratios = rivals.filter_map(|it| Some((times_as_fast(row, it)?, it)));
-        let (ratio, best) = ratios.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some((ratio, ratio * leeway(row, best), describe(row)))
+        let [ratio, most] = against_best(row, rivals.copied())?;
+        Some((ratio, most, describe(row)))
     });
     values.collect()
 }
