@@ -38,6 +38,8 @@ pub(crate) struct Looking<'c, K: 'static, S, C> {
     pub(crate) populated: Option<Step<'c, K>>,
     /// The length of the call.
     pub(crate) whole: usize,
+    /// If new huge pages are to be bypassed, the ticks from which reaching a page means that it is one.
+    pub(crate) huge_from: Option<u64>,
     /// Carries verdicts from call to call.
     pub(crate) stream: &'c Stream,
 }
@@ -68,7 +70,7 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
             // SAFETY: passed on from the caller; what is looked at lies within the piece.
             let found = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
             let verdict = found.map(|(verdict, reaching)| match verdict {
-                CacheVerdict::Unmapped if self.look.bypasses_new_pages(reaching, self.whole) => {
+                CacheVerdict::Unmapped if self.huge_from.is_some_and(|from| reaching >= from) => {
                     CacheVerdict::Uncached
                 }
                 verdict => verdict,
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
     use crate::carried::{AGREED, CARRIED};
     use crate::method::{Entry, FillFn, Parameters};
-    use crate::policy::{NewHugePages, Unmapped, built_in};
+    use crate::policy::{Unmapped, built_in};
 
     const FROM: usize = 64 << 10;
 
@@ -287,6 +289,7 @@ mod tests {
             otherwise: step(&OTHERWISE, false),
             populated: None,
             whole: FROM,
+            huge_from: None,
             stream: Box::leak(Box::new(Stream::new())),
         }
     }
@@ -308,13 +311,20 @@ mod tests {
     /// Works on `length` bytes with looks that take those times; returns the kernels that ran and the lengths of their work, and
     /// whether a fence is needed. A further look would find a clock that stands still.
     fn run(looking: &Planted, length: usize, looks: &[&[u64]]) -> (Vec<(u8, usize)>, bool) {
+        let steps: Vec<u64> =
+            looks.iter().flat_map(|times| [&0].into_iter().chain(*times)).copied().collect();
+        run_at(0, looking, length, &steps)
+    }
+
+    /// The same, so many bytes after the beginning of a huge page, by a clock that makes these steps.
+    fn run_at(offset: usize, looking: &Planted, length: usize, steps: &[u64]) -> (Vec<(u8, usize)>, bool) {
         // Where a huge page begins, which decides how long an interval is.
-        let mut bytes = vec![0; length + HUGE_PAGE];
-        let start = bytes.as_ptr().addr().wrapping_neg() % HUGE_PAGE;
+        let mut bytes = vec![0; length + 2 * HUGE_PAGE];
+        let start = bytes.as_ptr().addr().wrapping_neg() % HUGE_PAGE + offset;
         let bytes = &mut bytes[start..][..length];
         let memory = Memory::filled(bytes.as_mut_ptr(), length, 0);
         let mut now = 7_u64;
-        let mut steps = looks.iter().flat_map(|times| [&0].into_iter().chain(*times));
+        let mut steps = steps.iter();
         let clock = || {
             now = now.wrapping_add(steps.next().copied().unwrap_or(0));
             now
@@ -398,39 +408,27 @@ mod tests {
 
     #[test]
     fn work_on_unmapped_memory_ends_with_a_huge_page() {
-        let mut bytes = vec![0; 5 * INTERVAL];
-        let misaligned = bytes.as_ptr().addr().wrapping_neg() % HUGE_PAGE + 12_345;
-        let bytes = &mut bytes[misaligned..][..3 * INTERVAL];
-        let memory = Memory::filled(bytes.as_mut_ptr(), bytes.len(), 0);
-        let mut looks = [0, 1000, 50].into_iter();
-        let mut now = 7;
-        let clock = || {
-            now += looks.next().unwrap_or(0);
-            now
-        };
-        // SAFETY: the memory is valid for its length.
-        let weak = unsafe { looking().run_by(&memory, 0..memory.length, clock) };
-        let runs: Vec<_> = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        let (runs, weak) = run_at(12_345, &looking(), 3 * INTERVAL, &[0, 1000, 50]);
         let first = INTERVAL - 12_345;
         assert_eq!((runs, weak), (vec![(b'm', first), (b'o', 3 * INTERVAL - first)], false));
     }
 
     #[test]
-    fn long_calls_treat_new_huge_pages_as_memory_that_is_not_cached() {
+    fn new_huge_pages_may_be_treated_as_memory_that_is_not_cached() {
         const REACHES_HUGE: &[u64] = &[5000, 50];
-        let huge = Some(NewHugePages { from: 5000, length: 2 * INTERVAL });
-        let unmapped = looking().look.unmapped.map(|unmapped| Unmapped { huge, ..unmapped });
-        let look = Box::leak(Box::new(Look { unmapped, ..*looking().look }));
-        let length = 2 * INTERVAL;
-        let of = |whole| Looking { look, whole, populated: Some(step(&POPULATED, true)), ..looking() };
-        // The kernel need not map them in advance. A piece of a longer call counts as that call.
-        assert_eq!(run(&of(length), length, &[REACHES_HUGE]), (vec![(b'u', length)], true));
-        assert_eq!(run(&of(length), INTERVAL, &[REACHES_HUGE]), (vec![(b'u', INTERVAL)], true));
-        let looking = Looking { populated: None, ..of(length) };
-        let looks = [FINDS_UNMAPPED, FINDS_UNMAPPED];
-        assert_eq!(run(&looking, length, &looks), (vec![(b'm', length)], false), "base pages");
-        let looking = Looking { whole: length - 1, ..looking };
-        assert_eq!(run(&looking, INTERVAL, &[REACHES_HUGE]), (vec![(b'm', INTERVAL)], false), "too short");
+        let populated = Some(step(&POPULATED, true));
+        let looking = Looking { huge_from: Some(5000), populated, ..looking() };
+        // The kernel need not map them in advance.
+        assert_eq!(run(&looking, INTERVAL, &[REACHES_HUGE]), (vec![(b'u', INTERVAL)], true));
+        let looking = Looking { populated: None, ..looking };
+        assert_eq!(run(&looking, INTERVAL, &[&[4999, 50]]), (vec![(b'm', INTERVAL)], false), "base pages");
+        let without = Looking { huge_from: None, ..looking };
+        assert_eq!(run(&without, INTERVAL, &[REACHES_HUGE]), (vec![(b'm', INTERVAL)], false));
+        // The work ends with a huge page, and the next look is at another one.
+        let looks = [&[0], REACHES_HUGE, &[0], FINDS_UNMAPPED].concat();
+        let (runs, weak) = run_at(12_345, &looking, LONGEST_INTERVAL + 2 * WORTH_ANOTHER, &looks);
+        let first = LONGEST_INTERVAL - 12_345;
+        assert_eq!((runs[0], runs[1].0, weak), ((b'u', first), b'm', true));
     }
 
     #[test]

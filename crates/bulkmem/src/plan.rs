@@ -67,6 +67,16 @@ impl<'c> PlannedLook<'c> {
         }
     }
 
+    /// If a call of that length on so many threads is to bypass the cache in new huge pages, the ticks from which reaching a page means that it
+    /// is one.
+    fn huge_from(&self, length: usize, threads: usize) -> Option<u64> {
+        let PlannedLook { rules, operation, intent, total_len, .. } = *self;
+        let huge = rules.look(operation)?.unmapped?.huge?;
+        // Not if it looks for pages alone.
+        let bypasses = length.max(total_len) >= rules.looks_from(operation, intent);
+        (bypasses && huge.are_bypassed(length, total_len, threads)).then_some(huge.from)
+    }
+
     /// The choice for a call of that length that so many threads take part in; `None` if there is none for the verdict.
     #[inline(always)]
     fn choice(&self, verdict: CacheVerdict, length: usize, threads: usize) -> Option<&'c Choice> {
@@ -209,6 +219,7 @@ impl<'c, K: Kernel> Plan<'c, K> {
                 step_of(planned.choice(CacheVerdict::Cached, length, 1)).unwrap_or(self.step)
             }),
             whole: memory.length,
+            huge_from: planned.huge_from(memory.length, self.threads),
             stream: Stream::of_this_thread(operation),
         };
         // SAFETY: passed on from the caller.

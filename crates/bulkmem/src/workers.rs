@@ -129,15 +129,17 @@ impl Workers {
         self.workers.len()
     }
 
+    /// Calls `work` with each number below `pieces`, at least 1, on the calling thread and the workers.
+    #[cfg(feature = "unstable-internals")]
+    #[doc(hidden)]
+    pub fn share(&self, pieces: usize, work: impl Fn(usize) + Sync) {
+        self.run(pieces, work);
+    }
+
     /// Calls `work` with each number below `pieces`: 0 on the calling thread, each other number on the worker of that
     /// number, counted from 1. The calling thread also does the pieces that have no worker; if the workers are busy or
     /// belong to another process, those are all. Returns when every piece is done; passes a panic on.
-    #[cfg_attr(
-        not(feature = "unstable-internals"),
-        allow(unreachable_pub, reason = "public with the feature")
-    )]
-    #[doc(hidden)]
-    pub fn run(&self, pieces: usize, work: impl Fn(usize) + Sync) {
+    pub(crate) fn run(&self, pieces: usize, work: impl Fn(usize) + Sync) {
         let task = Task { work: &work, caller: thread::current(), panics: Mutex::default() };
         let turn = self.turn.try_lock();
         let available = if turn.is_ok() && self.process == getpid() { self.count() } else { 0 };

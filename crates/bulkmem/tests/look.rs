@@ -555,7 +555,7 @@ fn lines_that_make_no_sense_are_refused() {
         "look clear 65536 400",
         "look clear 4096 400 400 c_library",
         "look clear 65536 400 20000 portable",
-        "look clear 65536 400 20000 c_library 1 0",
+        "look clear 65536 400 20000 c_library 20000 0",
     ] {
         policy_file(&format!("{rules}{good}\n")).unwrap();
     }
@@ -563,10 +563,10 @@ fn lines_that_make_no_sense_are_refused() {
         "look clear",
         "look clear 65536",
         "look clear 65536 400 20000",
-        "look clear 65536 400 20000 c_library 1",
-        "look clear 65536 400 20000 c_library 0 0",
-        "look clear 65536 400 20000 c_library 1 -1",
-        "look clear 65536 400 20000 c_library 1 0 0",
+        "look clear 65536 400 20000 c_library 90000",
+        "look clear 65536 400 20000 c_library 19999 0",
+        "look clear 65536 400 20000 c_library 90000 -1",
+        "look clear 65536 400 20000 c_library 90000 0 0",
         "look clear 65536 400 c_library",
         "look clean 65536 400 20000 c_library",
         "look clear 65536 400 -1 c_library",

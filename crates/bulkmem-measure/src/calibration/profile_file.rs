@@ -164,11 +164,8 @@ impl Profile {
                 return wrong(place, "is the second one of its operation");
             }
             let impossible = look.from < probe::LEAST as u64 || look.cached_below == 0;
-            let huge = look.unmapped.as_ref().and_then(|it| it.huge);
-            if impossible
-                || look.unmapped.as_ref().is_some_and(|it| it.from == 0)
-                || huge.is_some_and(|it| it.from == 0)
-            {
+            let in_order = |it: &UnmappedRule| it.from > 0 && it.huge.is_none_or(|huge| huge.from >= it.from);
+            if impossible || !look.unmapped.as_ref().is_none_or(in_order) {
                 return wrong(place, "has values that no look can have");
             }
             if let Some(UnmappedRule { method, parameters, .. }) = &look.unmapped {

@@ -46,6 +46,15 @@ fn calibrated(
     budget: Duration,
     stop_after: Option<u64>,
 ) -> (Ledger, bool, Duration, Vec<usize>, u64) {
+    calibrated_in(&SETTING, operations, budget, stop_after)
+}
+
+fn calibrated_in(
+    setting: &Setting,
+    operations: &[Operation],
+    budget: Duration,
+    stop_after: Option<u64>,
+) -> (Ledger, bool, Duration, Vec<usize>, u64) {
     let stop = AtomicBool::new(false);
     let mut samples = 0;
     let mut saved = Vec::new();
@@ -59,7 +68,7 @@ fn calibrated(
         machine(cell, choice)
     };
     let mut session = Session::new(Planted::new(0.01, answer), &stop, &mut quiet, budget);
-    run(&mut session, &SETTING, operations, &mut ledger, &mut |_, ledger| {
+    run(&mut session, setting, operations, &mut ledger, &mut |_, ledger| {
         saved.push(ledger.finished.len());
     });
     let complete = !session.stopped();
@@ -289,7 +298,8 @@ fn looks_are_measured_even_if_the_time_is_over() {
 #[test]
 fn a_short_time_is_kept_too() {
     let budget = Duration::from_secs(9);
-    let (ledger, _, elapsed, _, _) = calibrated(&Operation::ALL, budget, None);
+    let quick = Setting { mode: Mode::Quick, ..SETTING };
+    let (ledger, _, elapsed, _, _) = calibrated_in(&quick, &Operation::ALL, budget, None);
     assert!(elapsed <= budget.mul_f64(1.06), "{elapsed:?}");
     for operation in [Operation::Clear, Operation::Copy] {
         let longest = ledger.figures.iter().filter(|f| f.operation == operation).map(|f| f.length).max();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bulkmem::policy::Situation;
+use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, Pages};
 
 use crate::calibration::derive;
@@ -14,6 +14,7 @@ use crate::calibration::search;
 use crate::calibration::session::Meter;
 use crate::calibration::{Condition, Cost, Mode};
 use crate::engine::distinct;
+use crate::engine::stats::median;
 use crate::engine::workload::Cell;
 
 /// Two huge pages of most machines.
@@ -71,47 +72,72 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// memory that is not cached. What the kernel clears of a huge page is still in the cache when the call writes it, and so is what
     /// the call wrote of the pages before, unless its stores bypass the cache.
     pub(super) fn new_huge_pages(&mut self, deadline: Duration) {
-        const MOST_SAMPLES: usize = 15;
+        /// Even, so that each method comes first as often as the other.
+        const FEWEST_SAMPLES: usize = 6;
+        const MOST_SAMPLES: usize = 16;
+        const LEAST_TIME: Duration = Duration::from_millis(300);
         let operation = self.operation;
-        let Some(through_cache) = look::for_unmapped(operation, &self.ledger.looks).cloned() else { return };
+        let through_cache = look::for_unmapped(operation, &self.ledger.looks).cloned();
+        let told_apart = look::tells_huge_pages(operation, &self.ledger.looks);
+        let Some(through_cache) = through_cache.filter(|_| told_apart) else { return };
         let uncached = derive::choices(&self.ledger.figures, operation, Situation::Uncached);
-        let most = if self.setting.mode == Mode::Quick { LONG / 2 } else { 2 * LONG };
-        let longest = self.setting.last_level.saturating_mul(8).min(most);
+        let longest = self.setting.last_level.saturating_mul(8).min(2 * LONG);
         let lengths = self.setting.lengths().into_iter().filter(|length| (HUGE..=longest).contains(length));
-        let mut compared = Vec::new();
+        // As many as there is time for.
+        let least = if self.setting.mode == Mode::Quick { LEAST_TIME / 6 } else { LEAST_TIME };
+        let room = deadline.saturating_sub(self.session.elapsed()).max(least).as_nanos() as f64;
+        let ns_per_byte = self.ns_per_byte_in_huge_pages(&through_cache);
+        let mut bytes = 0;
+        let lengths = lengths.take_while(|length| {
+            bytes += length * 2 * FEWEST_SAMPLES as u64;
+            bytes as f64 * ns_per_byte <= room
+        });
+        let mut compared: Vec<(NewHugeTimes, [Choice; 2])> = Vec::new();
         for length in lengths {
             let bypassing = chosen(&uncached, length).filter(|key| **key != through_cache);
             let Some(keys) = bypassing.map(|bypassing| [&through_cache, bypassing]) else { continue };
-            let [Some(through_cache), Some(bypassing)] = keys.map(Key::choice) else { return };
-            compared.push((length, [through_cache, bypassing], [(); 2].map(|()| Vec::new())));
+            let [Some(first), Some(second)] = keys.map(Key::choice) else { return };
+            let times =
+                NewHugeTimes { operation, length, ticks: [vec![], vec![]], bypassing: keys[1].clone() };
+            compared.push((times, [first, second]));
         }
         for taken in 0..MOST_SAMPLES {
-            if self.session.stopped() || taken >= LEAST_SAMPLES && self.session.over(deadline) {
+            let enough = taken >= FEWEST_SAMPLES && taken % 2 == 0;
+            if self.session.stopped() || enough && self.session.over(deadline) {
                 break;
             }
-            for (length, choices, ticks) in &mut compared {
-                let cell = unmapped_cell(operation, *length, true, Pages::Transparent);
-                // In turn, so that each follows the other.
+            // The longest first: it needs most memory.
+            for (times, choices) in compared.iter_mut().rev() {
+                let cell = unmapped_cell(operation, times.length, true, Pages::Transparent);
                 for which in if taken % 2 == 0 { [0, 1] } else { [1, 0] } {
                     let Some(time) = self.session.meter.unmapped(&cell, choices[which]) else { return };
-                    ticks[which].push(time);
+                    times.ticks[which].push(time);
                 }
             }
         }
-        if self.session.stopped() {
-            return;
+        if !self.session.stopped() {
+            self.ledger.looks.new_huge.extend(compared.into_iter().map(|(times, _)| times));
         }
-        let times = |(length, _, ticks)| NewHugeTimes { operation, length, ticks };
-        self.ledger.looks.new_huge.extend(compared.into_iter().map(times));
+    }
+
+    /// Returns how long a method took for a byte of new huge pages.
+    fn ns_per_byte_in_huge_pages(&self, key: &Key) -> f64 {
+        let looks = &self.ledger.looks;
+        let own = looks.unmapped.iter().filter(|it| it.operation == self.operation && it.key == *key);
+        // They are the last configuration.
+        let ticks = own.filter_map(|it| it.ticks.last()).flatten().map(|ticks| *ticks as f64);
+        median(&ticks.collect::<Vec<_>>()) * looks.ns_per_tick / HUGE as f64
     }
 }
 
-/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, at even and odd
-/// addresses, and huge pages, where there are some.
-fn unmapped_cells(operation: Operation) -> [Cell; 3] {
+/// Returns the configurations in which methods are compared in memory whose pages are not mapped yet: base pages, of few at even and
+/// odd addresses, as many as are usual, and huge pages, where there are some.
+fn unmapped_cells(operation: Operation) -> [Cell; 4] {
+    const USUAL: u64 = 1 << 20;
     let kinds = [
         (look::LEAST_LENGTH, true, Pages::Base),
         (look::LEAST_LENGTH, false, Pages::Base),
+        (USUAL, true, Pages::Base),
         (HUGE, true, Pages::Transparent),
     ];
     kinds.map(|(length, aligned, pages)| unmapped_cell(operation, length, aligned, pages))

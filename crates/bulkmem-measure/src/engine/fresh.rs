@@ -34,7 +34,10 @@ impl Fresh {
     /// their pages: what the candidate before left there would make the page faults of the next one faster or slower. For the same
     /// reason, a file's pages are used in turn.
     pub(crate) fn memory(&mut self, operation: Operation, bytes: usize, pages: Pages) -> Result<*mut u8> {
-        while self.new.iter().map(|mapping| mapping.len()).sum::<usize>() > self.spread {
+        while self.new.front().is_some_and(|front| {
+            let all: usize = self.new.iter().map(|mapping| mapping.len()).sum();
+            all - self.one_more(front.len()) > self.spread
+        }) {
             self.new.pop_front();
         }
         self.prepare(operation, bytes, pages)?;
@@ -51,7 +54,7 @@ impl Fresh {
     /// takes long where the caches are large: a caller that knows the longest does it before it takes samples.
     pub(crate) fn prepare(&mut self, operation: Operation, bytes: usize, pages: Pages) -> Result<()> {
         // An unaligned destination needs a page more.
-        let needed = self.spread + (bytes + LINE).next_multiple_of(HUGE);
+        let needed = self.spread + self.one_more(bytes) + (bytes + LINE).next_multiple_of(HUGE);
         if operation.persists() {
             if self.file.as_ref().is_none_or(|file| file.length < self.spread + bytes) {
                 self.file = None;
@@ -64,6 +67,12 @@ impl Fresh {
             prefaulted.map_err(|source| MeasureError::Mapping { bytes: needed as u64, source })?;
         }
         Ok(())
+    }
+
+    /// Bytes of a destination that is kept beyond the spread, so that even the next one after a long one gets other pages. Of one that is
+    /// far longer than the caches, they hold little.
+    fn one_more(&self, bytes: usize) -> usize {
+        if bytes / 4 <= self.spread { bytes } else { 0 }
     }
 
     /// The number of new destinations that are kept.

@@ -96,7 +96,9 @@ impl<'p> Implementation<'p> {
         match (state, look.unmapped) {
             (MemoryState::Cached, _) => policy.choose_in(operation, part, Situation::cached(intent)),
             (MemoryState::Unmapped, Some(unmapped)) => Some(unmapped.choice),
-            (MemoryState::UnmappedHuge, Some(new)) if new.huge.is_none_or(|huge| part < huge.length) => {
+            (MemoryState::UnmappedHuge, Some(new))
+                if !new.huge.is_some_and(|it| it.are_bypassed(part, whole, threads)) =>
+            {
                 Some(new.choice)
             }
             _ => policy.choose_in(operation, part, policy.uncached(operation, intent, threads)),

@@ -93,7 +93,7 @@ pub(crate) fn split<'w>(
     };
     let pieces = length.div_ceil(part);
     match team {
-        Team::Ready(_, workers) => workers.run(pieces, piece),
+        Team::Ready(_, workers) => workers.share(pieces, piece),
         Team::Started(_) => thread::scope(|scope| {
             for at in 1..pieces {
                 // As in the library: if the system has no more threads, this one does their pieces.

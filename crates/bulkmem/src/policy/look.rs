@@ -36,9 +36,13 @@ pub struct Unmapped {
 pub struct NewHugePages {
     /// Reaching the first page takes at least so many ticks: the kernel clears all of it.
     pub from: u64,
-    /// Calls of at least so many bytes. What the kernel cleared for shorter ones stays in the cache, and their stores, too.
+    /// Calls of at least so many bytes, and of at least 4 MiB for each thread. What the kernel cleared for shorter ones stays in the cache,
+    /// and their stores, too.
     pub length: usize,
 }
+
+/// Pieces of calls have so many bytes if they look once more before they end, and can tell huge pages.
+const LEAST_BYPASSED: usize = 4 << 20;
 
 /// Bytes that a look needs: shorter calls never look.
 pub(crate) const LEAST_LOOKED: usize = 4096;
@@ -51,7 +55,7 @@ pub(crate) enum CacheVerdict {
     /// It is not.
     Uncached,
     /// Its pages are not mapped yet. The kernel zeroes each of them through the cache just before the stores reach it, so
-    /// that stores through the cache are the fastest there, too.
+    /// that stores through the cache are the fastest there, too, but for [huge pages](NewHugePages) in long calls.
     Unmapped,
 }
 
@@ -72,13 +76,14 @@ impl Look {
             _ => CacheVerdict::Uncached,
         })
     }
+}
 
-    /// True if memory that is not mapped, whose first page took so many ticks to reach, is in huge pages in which a call of
-    /// that length bypasses the cache.
-    #[inline(always)]
-    pub(crate) fn bypasses_new_pages(&self, reaching: u64, length: usize) -> bool {
-        let huge = self.unmapped.and_then(|unmapped| unmapped.huge);
-        huge.is_some_and(|huge| reaching >= huge.from && length >= huge.length)
+impl NewHugePages {
+    /// True if a call of that length that is part of `total_len` bytes, which so many threads share, bypasses the cache in new huge
+    /// pages. Pieces of less than 4 MiB never do.
+    #[must_use]
+    pub fn are_bypassed(&self, length: usize, total_len: usize, threads: usize) -> bool {
+        length.max(total_len) >= self.length && length / threads.max(1) >= LEAST_BYPASSED
     }
 }
 
@@ -116,14 +121,15 @@ mod tests {
 
     #[test]
     fn long_calls_bypass_the_cache_in_new_huge_pages() {
-        let unmapped = |huge| Unmapped { from: 20_000, choice: *built_in(Operation::Clear), huge };
-        let look = |unmapped| Look { from: 65536, cached_below: 400, unmapped };
-        let huge = look(Some(unmapped(Some(NewHugePages { from: 90_000, length: 1 << 24 }))));
-        assert!(huge.bypasses_new_pages(90_000, 1 << 24));
-        assert!(!huge.bypasses_new_pages(89_999, 1 << 30), "base pages");
-        assert!(!huge.bypasses_new_pages(900_000, (1 << 24) - 1), "they stay in the cache");
-        for without in [look(Some(unmapped(None))), look(None)] {
-            assert!(!without.bypasses_new_pages(u64::MAX, usize::MAX));
-        }
+        let huge = NewHugePages { from: 90_000, length: 16 << 20 };
+        assert!(huge.are_bypassed(16 << 20, 0, 1));
+        assert!(!huge.are_bypassed((16 << 20) - 1, 0, 1), "they stay in the cache");
+        assert!(huge.are_bypassed(4 << 20, 16 << 20, 1), "a part of a long total");
+        assert!(!huge.are_bypassed((4 << 20) - 1, 16 << 20, 1), "a short part");
+        assert_eq!(
+            [4, 5].map(|threads| huge.are_bypassed(16 << 20, 0, threads)),
+            [true, false],
+            "short pieces"
+        );
     }
 }

@@ -235,7 +235,12 @@ fn look(text: &str, machine: Target, rules: &mut Rules) -> Result<(), LineError>
                 }
                 (Some(_), None) => return Err(LineError::Fields),
             };
-            Some(Unmapped { from: ticks(from)?, choice: choice.map_err(|_| LineError::Method)?, huge })
+            let from = ticks(from)?;
+            // Huge pages take longer to reach than base pages.
+            if huge.is_some_and(|huge| huge.from < from) {
+                return Err(LineError::Fields);
+            }
+            Some(Unmapped { from, choice: choice.map_err(|_| LineError::Method)?, huge })
         }
         (Some(_), None) => return Err(LineError::Fields),
     };

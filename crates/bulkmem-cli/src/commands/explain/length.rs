@@ -169,7 +169,7 @@ impl Answer {
             unmapped: look.unmapped.map(|Unmapped { from, choice, huge, .. }| UnmappedAnswer {
                 from,
                 choice,
-                huge: huge.filter(|huge| self.length >= huge.length as u64),
+                huge: huge.filter(|huge| huge.are_bypassed(self.length as usize, 0, self.threads)),
             }),
         })
     }

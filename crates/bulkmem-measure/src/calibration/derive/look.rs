@@ -10,6 +10,7 @@ use crate::calibration::derive::table::{Figures, Key, Row};
 use crate::calibration::{Condition, LookRule, NewHugeRule, UnmappedRule};
 use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::median;
+use crate::engine::units::bytes;
 
 /// What was measured for looks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +51,8 @@ pub(crate) struct NewHugeTimes {
     pub(crate) length: u64,
     /// By the method for unmapped memory, and by that for memory that is not cached.
     pub(crate) ticks: [Vec<u64>; 2],
+    /// The latter.
+    pub(crate) bypassing: Key,
 }
 
 impl NewHugeTimes {
@@ -153,8 +156,10 @@ pub(super) fn derive<'k>(
         })
         .collect();
     let looked: Vec<&Looked> = samples.looks.iter().filter(|it| it.operation == operation).collect();
+    let own = samples.new_huge.iter().filter(|it| it.operation == operation);
+    // The choice for uncached memory may have become another one: it also counts what wrong verdicts cost.
     let new_huge: Vec<&NewHugeTimes> =
-        samples.new_huge.iter().filter(|it| it.operation == operation).collect();
+        own.filter(|it| methods(it.length).is_some_and(|of| *of.uncached == it.bypassing)).collect();
     let for_unmapped = for_unmapped.map(|(key, _)| ForUnmapped { key, new_huge: &new_huge });
     look(operation, for_unmapped, &lengths, &looked, samples.ns_per_tick)
 }
@@ -175,11 +180,11 @@ impl ForUnmapped<'_> {
     /// Returns the calls that do new huge pages by the method for memory that is not cached, by the times of reaching base pages and
     /// huge pages that are not mapped: from the shortest length on from which each that was measured gains.
     fn in_new_huge_pages(&self, base: &[u64], huge: &[u64]) -> Option<NewHugeRule> {
-        let (slow, fast) = (share(base, 0.95)? as f64, share(huge, 0.05)? as f64);
+        let [slow, fast] = told_apart(base, huge)?;
         let shortest = self.new_huge.iter().rev().take_while(|it| it.gain() >= NOISE).last();
-        let shortest = shortest.filter(|_| fast >= LEAST_HUGE_RATIO * slow)?;
-        // Wrong verdicts cost little either way.
-        Some(NewHugeRule { from: (slow * fast).sqrt() as u64, length: shortest.length })
+        let shortest = shortest?;
+        // Base pages take longer to reach for a program that was interrupted there, or whose memory the host must map, too.
+        Some(NewHugeRule { from: between(slow, fast), length: shortest.length })
     }
 }
 
@@ -296,14 +301,17 @@ fn look(
     // Programs meet times between these: mapped pages are slower to reach in a long range, where each needs a translation that
     // is not cached, and under load; the kernel maps pages faster for a program that just had some mapped. Mapped memory that
     // is not cached loses most by a wrong verdict, so the threshold is nearer to the times of unmapped memory.
-    let between = |fast: u64| ((slow as f64).powf(0.4) * (fast as f64).powf(0.6)) as u64;
     let huge = reaching(MemoryState::UnmappedHuge);
-    let unmapped = fast.map(between).zip(for_unmapped).map(|(from, for_unmapped)| {
+    let from = fast.map(|fast| between(slow as f64, fast as f64));
+    let unmapped = from.zip(for_unmapped).map(|(from, for_unmapped)| {
         let Key { method, parameters } = for_unmapped.key.clone();
         UnmappedRule { from, method, parameters, huge: for_unmapped.in_new_huge_pages(&unmapped, &huge) }
     });
     if let Some(UnmappedRule { huge: Some(_), .. }) = unmapped {
-        reason += &format!(", and {:.0} if it must map huge ones", middle(huge.into_iter()));
+        let gains = for_unmapped.map_or(&[][..], |it| it.new_huge).iter();
+        let gains = gains.map(|it| format!("{:.2} × at {}", it.gain().exp(), bytes(it.length)));
+        let (gains, huge) = (gains.collect::<Vec<_>>().join(", "), middle(huge.into_iter()));
+        reason += &format!(", and {huge:.0} if it must map huge ones; bypassing the cache there: {gains}");
     }
     Some(LookRule { operation, from: lengths[first].length, cached_below, unmapped, reason })
 }
@@ -325,6 +333,27 @@ pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMa
     };
     let own = own().filter(|it| it.state == MemoryState::Cached);
     own.map(|it| (it.length, cached_all_the_same(it))).collect()
+}
+
+/// Returns the longest of the times of reaching base pages and the shortest of huge pages, but for a few; `None` if the states cannot be
+/// told apart.
+fn told_apart(base: &[u64], huge: &[u64]) -> Option<[f64; 2]> {
+    let (slow, fast) = (share(base, 0.95)? as f64, share(huge, 0.05)? as f64);
+    (fast >= LEAST_HUGE_RATIO * slow).then_some([slow, fast])
+}
+
+/// True if the time to reach pages that are not mapped tells huge pages from base pages.
+pub(crate) fn tells_huge_pages(operation: Operation, samples: &Samples) -> bool {
+    let reaching = |state| {
+        let of = samples.looks.iter().filter(|it| (it.operation, it.state) == (operation, state));
+        rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
+    };
+    told_apart(&reaching(MemoryState::Unmapped), &reaching(MemoryState::UnmappedHuge)).is_some()
+}
+
+/// Returns a threshold between times that is nearer to the longer ones.
+fn between(slow: f64, fast: f64) -> u64 {
+    (slow.powf(0.4) * fast.powf(0.6)) as u64
 }
 
 /// True if a look at a range of that length stores to single lines, too.

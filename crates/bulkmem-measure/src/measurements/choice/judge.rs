@@ -50,7 +50,7 @@ fn ratios(row: &Row, rival: &Row) -> Vec<f64> {
 
 /// By which factor a row's ratio to a rival, the median of the rounds, may be larger: to the upper end of its 95 % interval. Too few
 /// samples do not tell.
-pub(super) fn leeway(row: &Row, rival: &Row) -> f64 {
+fn leeway(row: &Row, rival: &Row) -> f64 {
     let ratios = ratios(row, rival);
     match Stats::of(&ratios) {
         Some(stats) if ratios.len() >= ENOUGH as usize => stats.interval[1] / stats.median,
@@ -240,7 +240,8 @@ fn best_of(rivals: Vec<(&str, Vec<Pair<'_>>)>) -> Option<Best> {
     };
     let (name, pairs, lead) = fastest(Samples::All)?;
     let enough = pairs.iter().all(|(own, _)| own.samples.len() >= FOR_HALVES);
-    let lead = if enough {
+    // A single rival is not selected.
+    let lead = if enough && rivals.len() > 1 {
         let halves = [(Samples::First, Samples::Second), (Samples::Second, Samples::First)];
         geometric_mean(halves.into_iter().filter_map(|(select, judge)| mean(fastest(select)?.1, judge)))?
     } else {

@@ -141,6 +141,7 @@ fn new_huge_pages_are_bypassed_from_the_length_on_from_which_that_gains() {
             operation: Operation::Clear,
             length: mib << 20,
             ticks: [vec![1000; 5], vec![bypassing; 5]],
+            bypassing: key.clone(),
         };
         let times: Vec<NewHugeTimes> = gains.iter().map(times).collect();
         let new_huge: Vec<&NewHugeTimes> = times.iter().collect();
@@ -149,7 +150,7 @@ fn new_huge_pages_are_bypassed_from_the_length_on_from_which_that_gains() {
     let (base, huge) = ([10_000, 20_000], [500_000, 20_000_000]);
     let gains = [(4, 1100), (16, 950), (64, 800), (256, 700)];
     let found = rule(&gains, &base, &huge);
-    assert_eq!(found, Some(NewHugeRule { from: 100_000, length: 16 << 20 }));
+    assert_eq!(found, Some(NewHugeRule { from: 137_972, length: 16 << 20 }));
     let gains = [(4, 800), (16, 980), (64, 800)];
     assert_eq!(
         rule(&gains, &base, &huge).map(|it| it.length),
