@@ -196,7 +196,10 @@ impl ChoiceOptions {
         };
         let plain = rules(run.policy) == rules(Policy::global());
         let mut workloads = Workloads::new(started, arena, run.counting.clone());
-        workloads.ready = threads::ready(self.threads.iter().copied().max().unwrap_or(1))?.map(Rc::new);
+        match threads::ready(self.threads.iter().copied().max().unwrap_or(1)) {
+            Ok(workers) => workloads.ready = workers.map(Rc::new),
+            Err(error) => run.note(format!("each call starts its threads: {error}")),
+        }
         let fresh = cells.iter().filter_map(|(cell, _)| Some((cell.length, cell.fresh?)));
         if let Some((length, pages)) = fresh.max_by_key(|(length, _)| *length) {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
