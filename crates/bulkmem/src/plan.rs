@@ -303,6 +303,32 @@ mod tests {
     }
 
     #[test]
+    fn long_calls_bypass_the_cache_in_new_huge_pages_unless_they_look_for_pages_alone() {
+        const MIB: usize = 1 << 20;
+        let policy = policy_of(&format!("look clear {FROM} 400 20000 store_sse2 90000 {}\n", 8 * MIB));
+        let huge_from = |intent, (length, total_len), threads| {
+            let planned =
+                PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len, populate: true };
+            planned.huge_from(length, threads)
+        };
+        let throughput = |lengths, threads| huge_from(Intent::Throughput, lengths, threads);
+        assert_eq!(throughput((8 * MIB, 0), 1), Some(90_000));
+        assert_eq!(throughput((8 * MIB - 1, 0), 1), None);
+        assert_eq!(throughput((4 * MIB, 8 * MIB), 1), Some(90_000), "a part of a long total");
+        assert_eq!([2, 3].map(|threads| throughput((8 * MIB, 0), threads)), [Some(90_000), None]);
+        assert_eq!(huge_from(Intent::Reuse, (1 << 30, 0), 1), None, "no bypassing pays");
+        let without = policy_of(&format!("look clear {FROM} 400 20000 store_sse2\n"));
+        let planned = PlannedLook {
+            rules: &without.rules,
+            operation: OPERATION,
+            intent: Intent::Throughput,
+            total_len: 0,
+            populate: false,
+        };
+        assert_eq!(planned.huge_from(1 << 30, 1), None);
+    }
+
+    #[test]
     fn calls_that_look_for_pages_alone_do_not_bypass_the_cache() {
         let choice = |policy: &Policy, populate, length| {
             let look = PlannedLook {

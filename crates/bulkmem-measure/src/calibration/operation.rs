@@ -11,10 +11,9 @@ use bulkmem::{Operation, method, probe};
 use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked};
 use crate::calibration::derive::table::Key;
-use crate::calibration::plan::{self, LONG, Setting};
+use crate::calibration::plan::{self, HUGE, LONG, Setting};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
-use crate::calibration::unmapped;
 use crate::calibration::{Condition, Cost, Figure, Ledger};
 use crate::engine::LIBPMEM;
 use crate::engine::distinct;
@@ -292,7 +291,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let long = all.iter().copied().find(|length| *length > probe::LONG as u64);
         let uncached = iter::once(first).chain(long).map(|length| (length, MemoryState::Uncached));
         // Operations that persist do not tell unmapped memory from other.
-        let unmapped = [(first, MemoryState::Unmapped), (unmapped::HUGE, MemoryState::UnmappedHuge)];
+        let unmapped = [(first, MemoryState::Unmapped), (HUGE, MemoryState::UnmappedHuge)];
         let unmapped = unmapped.into_iter().filter(|_| !operation.persists());
         let states = cached.chain(uncached).chain(unmapped);
         let mut looked: Vec<Looked> =

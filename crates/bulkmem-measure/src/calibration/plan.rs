@@ -12,6 +12,8 @@ use crate::engine::workload::Cell;
 const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
 /// From this length on, samples take long and only candidates that did well at the length before are measured.
 pub(crate) const LONG: u64 = 128 << 20;
+/// Two huge pages of most machines.
+pub(crate) const HUGE: u64 = 4 << 20;
 /// From this length on, and from so much for each thread, starting threads, which may take until the kernel's next tick, does not
 /// hide the difference between methods.
 const SHORTEST_BY_THREADS: u64 = 64 << 20;

@@ -9,16 +9,13 @@ use crate::calibration::derive;
 use crate::calibration::derive::look::{self, NewHugeTimes, UnmappedTimes};
 use crate::calibration::derive::table::Key;
 use crate::calibration::operation::{LEAST_SAMPLES, OperationRun, chosen};
-use crate::calibration::plan::LONG;
+use crate::calibration::plan::{HUGE, LONG};
 use crate::calibration::search;
 use crate::calibration::session::Meter;
 use crate::calibration::{Condition, Cost, Mode};
 use crate::engine::distinct;
 use crate::engine::stats::median;
 use crate::engine::workload::Cell;
-
-/// Two huge pages of most machines.
-pub(super) const HUGE: u64 = 4 << 20;
 
 impl<M: Meter> OperationRun<'_, '_, M> {
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the

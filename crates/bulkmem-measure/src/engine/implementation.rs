@@ -93,14 +93,12 @@ impl<'p> Implementation<'p> {
         let Some((look, state)) = policy.look(operation).filter(looks).zip(state) else {
             return policy.choose_part(operation, part, whole, intent);
         };
+        let huge = look.unmapped.and_then(|unmapped| unmapped.huge);
+        let bypassed = huge.is_some_and(|huge| huge.are_bypassed(part, whole, threads));
         match (state, look.unmapped) {
             (MemoryState::Cached, _) => policy.choose_in(operation, part, Situation::cached(intent)),
             (MemoryState::Unmapped, Some(unmapped)) => Some(unmapped.choice),
-            (MemoryState::UnmappedHuge, Some(new))
-                if !new.huge.is_some_and(|it| it.are_bypassed(part, whole, threads)) =>
-            {
-                Some(new.choice)
-            }
+            (MemoryState::UnmappedHuge, Some(unmapped)) if !bypassed => Some(unmapped.choice),
             _ => policy.choose_in(operation, part, policy.uncached(operation, intent, threads)),
         }
     }
@@ -559,8 +557,7 @@ mod tests {
                     Operation::Copy | Operation::CopyPersist => 3,
                     Operation::Persist => 1,
                 };
-                let case =
-                    format!("{operation} by {:?}, {} threads", implementation.candidate(), team.count());
+                let case = format!("{operation}, {:?}, {} threads", implementation.candidate(), team.count());
                 assert!(memory[..LENGTH].iter().all(|byte| *byte == expected), "{case}");
                 assert!(memory[LENGTH..].iter().all(|byte| *byte == 3), "{case}");
             }
