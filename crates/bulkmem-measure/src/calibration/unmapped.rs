@@ -77,7 +77,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let through_cache = look::for_unmapped(operation, &self.ledger.looks).cloned();
         let told_apart = look::tells_huge_pages(operation, &self.ledger.looks);
         let Some(through_cache) = through_cache.filter(|_| told_apart) else { return };
-        let uncached = derive::choices(&self.ledger.figures, operation, Situation::Uncached);
+        // As the policy will have it, which also counts what wrong verdicts cost.
+        let rules = derive::derive(&self.ledger.figures, &self.ledger.looks).rules.into_iter();
+        let uncached: Vec<(u64, Key)> = rules
+            .filter(|rule| (rule.operation, rule.situation) == (operation, Situation::Uncached))
+            .map(|rule| (rule.from, Key { method: rule.method, parameters: rule.parameters }))
+            .collect();
         let longest = self.setting.last_level.saturating_mul(8).min(2 * LONG);
         let lengths = self.setting.lengths().into_iter().filter(|length| (HUGE..=longest).contains(length));
         // As many as there is time for.
