@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn calls_that_look_at_each_interval_never_follow_earlier_ones() {
-        assert!(CARRIED << (MOST_AGREED - AGREED) < crate::looking::INTERVAL as u64);
+        assert!(CARRIED << (MOST_AGREED - AGREED) < crate::policy::INTERVAL as u64);
     }
 
     #[test]

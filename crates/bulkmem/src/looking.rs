@@ -7,12 +7,10 @@ use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::look;
 use crate::operation::Operation;
-use crate::policy::{CacheVerdict, Look};
+use crate::policy::{CacheVerdict, INTERVAL, Look};
 use crate::populate;
 use crate::probe;
 
-/// Bytes from a look to the next while stores go through the cache.
-pub(crate) const INTERVAL: usize = 4 << 20;
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;

@@ -37,7 +37,7 @@ const NOISY: f64 = 1.5;
 const CHANGES_SHARE: f64 = 0.65;
 /// Share of the time after that for looks; the rest is for threads.
 const LOOKS_SHARE: f64 = 0.3;
-/// Share of the time after that for memory whose pages are not mapped yet.
+/// Share of the time after that for memory whose pages are not mapped yet, and of the rest for new huge pages.
 const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
 pub(super) const LEAST_SAMPLES: usize = 5;

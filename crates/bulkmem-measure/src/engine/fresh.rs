@@ -70,9 +70,10 @@ impl Fresh {
     }
 
     /// Bytes of a destination that is kept beyond the spread, so that even the next one after a long one gets other pages. Of one that is
-    /// far longer than the caches, they hold little.
+    /// far longer than the caches, they hold little, and the memory may not suffice for two of the longest.
     fn one_more(&self, bytes: usize) -> usize {
-        if bytes / 4 <= self.spread { bytes } else { 0 }
+        const MOST: usize = 256 << 20;
+        if bytes <= self.spread.saturating_mul(4).min(MOST) { bytes } else { 0 }
     }
 
     /// The number of new destinations that are kept.
@@ -150,6 +151,18 @@ mod tests {
         pagemap.read_exact_at(&mut entries, (start.addr() / page * 8) as u64).unwrap();
         // Little-endian; the highest bit says that the page is present.
         entries.chunks_exact(8).filter(|entry| entry[7] & 0x80 != 0).count()
+    }
+
+    #[test]
+    fn the_next_destination_after_a_long_one_gets_other_pages() {
+        const SPREAD: usize = 3 << 20;
+        let mut fresh = Fresh::new(SPREAD);
+        let mut kept = |bytes: usize| {
+            fresh.memory(Operation::Clear, bytes, Pages::Base).unwrap();
+            fresh.kept()
+        };
+        assert_eq!([(); 4].map(|()| kept(2 * SPREAD)), [1, 2, 2, 2], "the last one, and one before it");
+        assert_eq!([(); 3].map(|()| kept(5 * SPREAD)), [1; 3], "far longer than the caches");
     }
 
     #[test]

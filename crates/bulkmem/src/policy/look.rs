@@ -41,8 +41,8 @@ pub struct NewHugePages {
     pub length: usize,
 }
 
-/// Pieces of calls have so many bytes if they look once more before they end, and can tell huge pages.
-const LEAST_BYPASSED: usize = 4 << 20;
+/// Bytes from a look to the next while stores go through the cache. Shorter pieces of calls do not tell huge pages.
+pub(crate) const INTERVAL: usize = 4 << 20;
 
 /// Bytes that a look needs: shorter calls never look.
 pub(crate) const LEAST_LOOKED: usize = 4096;
@@ -83,7 +83,7 @@ impl NewHugePages {
     /// pages. Pieces of less than 4 MiB never do.
     #[must_use]
     pub fn are_bypassed(&self, length: usize, total_len: usize, threads: usize) -> bool {
-        length.max(total_len) >= self.length && length / threads.max(1) >= LEAST_BYPASSED
+        length.max(total_len) >= self.length && length / threads.max(1) >= INTERVAL
     }
 }
 

@@ -38,7 +38,7 @@ pub use choice::Choice;
 pub(crate) use choice::built_in;
 pub use error::{LineError, PolicyError, PolicyFileError};
 pub use format::{MOST_RULES, MOST_THREADS, POLICY_FORMAT, POLICY_VERSION};
-pub(crate) use look::{CacheVerdict, LEAST_LOOKED};
+pub(crate) use look::{CacheVerdict, INTERVAL, LEAST_LOOKED};
 pub use look::{Look, NewHugePages, Unmapped};
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 #[cfg(feature = "unstable-internals")]

@@ -181,8 +181,7 @@ impl ForUnmapped<'_> {
     /// huge pages that are not mapped: from the shortest length on from which each that was measured gains.
     fn in_new_huge_pages(&self, base: &[u64], huge: &[u64]) -> Option<NewHugeRule> {
         let [slow, fast] = told_apart(base, huge)?;
-        let shortest = self.new_huge.iter().rev().take_while(|it| it.gain() >= NOISE).last();
-        let shortest = shortest?;
+        let shortest = self.new_huge.iter().rev().take_while(|it| it.gain() >= NOISE).last()?;
         // Base pages take longer to reach for a program that was interrupted there, or whose memory the host must map, too.
         Some(NewHugeRule { from: between(slow, fast), length: shortest.length })
     }
