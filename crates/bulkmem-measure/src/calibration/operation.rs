@@ -12,6 +12,7 @@ use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked};
 use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{self, HUGE, LONG, Setting};
+use crate::calibration::prefetch;
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
 use crate::calibration::{Condition, Cost, Figure, Ledger};
@@ -19,7 +20,7 @@ use crate::engine::LIBPMEM;
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
 use crate::engine::memory_state::MemoryState;
-use crate::engine::stats::Summary;
+use crate::engine::stats::{self, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::Cell;
 
@@ -41,6 +42,8 @@ const LOOKS_SHARE: f64 = 0.3;
 const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
 pub(super) const LEAST_SAMPLES: usize = 5;
+/// Samples of long lengths, which take long, from which a choice is made.
+const LEAST_LONG: usize = 3;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
@@ -62,12 +65,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         // Those of a search, and the length that it was at.
         let mut ranked: (Vec<Ranked>, u64) = (Vec::new(), 0);
         let mut candidates = search::every_method(operation);
+        let mut searched_prefetch = false;
         for (index, &length) in lengths.iter().enumerate() {
             if self.session.over(end) {
                 break;
             }
             let deadline = self.end_of_first(&lengths[index..], lengths_end);
             self.session.report(format!("{operation}, {}", bytes(length)), None);
+            if length >= prefetch::LENGTH && !mem::replace(&mut searched_prefetch, true) {
+                candidates.splice(..0, self.prefetches(deadline));
+                candidates = search::first_of_each_with_prefetch(candidates);
+            }
             if length < LONG || ranked.0.is_empty() {
                 let mut cells = self.setting.cells(operation, Cost::Throughput, length);
                 cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
@@ -84,6 +92,14 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
         self.new_huge_pages(self.session.after_share(UNMAPPED_SHARE, end));
         self.threads(end);
+    }
+
+    /// Returns the best prefetch of each method that bypasses the cache.
+    fn prefetches(&mut self, end: Duration) -> Vec<Choice> {
+        let cell =
+            Cell::new(self.operation, Cost::Throughput, prefetch::LENGTH, Condition::new(true, false, 1));
+        let end = self.session.after_share(SEARCH_SHARE, end);
+        prefetch::search(self.session, cell, end)
     }
 
     /// Returns the time by which the first of the remaining lengths must end.
@@ -109,21 +125,23 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
         let conditions = setting.cells(operation, Cost::Throughput, length).len();
         let rounds = room / (sample * conditions as f64);
-        if rounds < 1.0 && length >= LONG {
-            // The choice for the length before is used.
+        let most = (rounds / LEAST_LONG as f64) as usize;
+        let mut throughput = vec![Situation::Throughput, Situation::Uncached, Situation::SeveralThreads];
+        let long = length >= LONG;
+        if !long {
+            throughput.push(Situation::Cached);
+        }
+        let winners = throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it));
+        let (kept, winners) = (keeping_source(ranked), distinct(winners));
+        let finalists = if long {
+            search::long_finalists(&kept, &winners, operation, most.min(setting.finalists()))
+        } else {
+            search::finalists(&kept, &winners, operation, most.clamp(3, setting.finalists()))
+        };
+        if long && most < finalists.len() {
+            // Fewer samples would decide by chance. The choice for the length before is used.
             return;
         }
-        let most = (rounds / 3.0) as usize;
-        let throughput =
-            [Situation::Throughput, Situation::Cached, Situation::Uncached, Situation::SeveralThreads];
-        let winners: Vec<Choice> =
-            throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it)).collect();
-        let finalists = search::finalists(
-            &keeping_source(ranked),
-            &distinct(winners),
-            operation,
-            most.clamp(3, setting.finalists()),
-        );
         self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);
         if aftermath {
             let groups = [Cost::Reuse, Cost::Stream]
@@ -168,13 +186,15 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     /// Measures trials, interleaved, and records the figures.
     fn record(&mut self, trials: &[Trial], deadline: Duration) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
-        let (least, most) = if long { (3, 15) } else { (9, 31) };
+        let (least, most) = if long { (LEAST_LONG, 15) } else { (9, 31) };
         // Of libpmem and the choice, figures are wanted, not only which is faster.
         let until_separated = trials.iter().all(|(_, choice)| choice.is_some()).then_some(least);
         let deadline = Some(deadline);
         let stop = StopRule { warm_up: false, most, until_separated, deadline, first_round: true };
-        for ((cell, choice), taken) in trials.iter().zip(self.session.interleave(trials, stop)) {
-            let times: Vec<f64> = taken.iter().map(|it| it.ns).collect();
+        let taken = self.session.interleave(trials, stop);
+        let times: Vec<Vec<f64>> = taken.iter().map(|it| it.iter().map(|it| it.ns).collect()).collect();
+        let times = stats::without_rounds(&times);
+        for (((cell, choice), taken), times) in trials.iter().zip(taken).zip(times) {
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
             let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
             self.ledger.add(Figure {

@@ -8,6 +8,7 @@ use bulkmem::method::{self, CacheEffect};
 use bulkmem::policy::Choice;
 
 use crate::calibration::session::{Meter, Session};
+use crate::engine::distinct;
 use crate::engine::implementation::FOR_COMPARISON;
 use crate::engine::workload::Cell;
 
@@ -191,10 +192,13 @@ fn tune(
 }
 
 /// Returns the candidates to start the next length with: the best of each method in the order of this length's ranking,
-/// then all other methods, since a method that is slow within the cache may be the best beyond it. A copy with a prefetch of the
-/// source counts as another method.
+/// then all other methods, since a method that is slow within the cache may be the best beyond it.
 pub(crate) fn seeds(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
-    let choices = ranked.iter().map(|entry| entry.choice).chain(every_method(operation));
+    first_of_each_with_prefetch(ranked.iter().map(|entry| entry.choice).chain(every_method(operation)))
+}
+
+/// Returns the first choice of each method; a copy with a prefetch of the source counts as another method.
+pub(crate) fn first_of_each_with_prefetch(choices: impl IntoIterator<Item = Choice>) -> Vec<Choice> {
     first_of_each(choices, |choice| (choice.method.name, choice.parameters.read_distance > 0))
 }
 
@@ -248,6 +252,25 @@ pub(crate) fn finalists(
         // Two settings of one method are enough.
         let same = finalists.iter().filter(|choice| choice.method == entry.choice.method).count();
         if finalists.len() < most && same < 2 && !finalists.contains(&entry.choice) {
+            finalists.push(entry.choice);
+        }
+    }
+    finalists
+}
+
+/// Returns the choices to measure precisely where a sample takes long: the C library and those in `also`, then the best few as long as
+/// there are not more than `most` (at least two).
+pub(crate) fn long_finalists(
+    ranked: &[Ranked],
+    also: &[Choice],
+    operation: Operation,
+    most: usize,
+) -> Vec<Choice> {
+    let c_library = method::c_library();
+    let c_library = c_library.does(operation).then(|| Choice::of(c_library, operation));
+    let mut finalists = distinct(c_library.into_iter().chain(also.iter().copied()));
+    for entry in ranked {
+        if finalists.len() < most.max(2) && !finalists.contains(&entry.choice) {
             finalists.push(entry.choice);
         }
     }

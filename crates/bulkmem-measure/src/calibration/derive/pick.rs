@@ -9,8 +9,12 @@ use crate::calibration::derive::segments::Regrets;
 use crate::calibration::derive::table::{Figures, Key, Row, Timing, shared_conditions};
 use crate::calibration::search::spares_cache;
 
-/// Noise that is always assumed: a smaller gain changes nothing.
+/// Noise that is assumed of few samples, and what is called a gain elsewhere.
 pub(crate) const NOISE: f64 = 0.03;
+/// Noise that is always assumed: a smaller gain changes nothing.
+const LEAST_NOISE: f64 = 0.02;
+/// So many samples show how much they vary.
+const MANY_SAMPLES: u32 = 9;
 /// The most noise that is assumed: a larger gain always counts.
 const MOST_NOISE: f64 = 0.25;
 /// Of equals, the C library is chosen.
@@ -48,8 +52,9 @@ fn noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
         let summary = figures.0[condition].summary;
         summary.half_width() / summary.median
     };
-    let sum: f64 = conditions.iter().map(|it| relative(a, it).hypot(relative(b, it))).sum();
-    (sum / conditions.len().max(1) as f64).clamp(least_noise(a, b, conditions), MOST_NOISE)
+    // That of a mean over the conditions.
+    let squares: f64 = conditions.iter().map(|it| relative(a, it).powi(2) + relative(b, it).powi(2)).sum();
+    (squares.sqrt() / conditions.len().max(1) as f64).clamp(least_noise(a, b, conditions), MOST_NOISE)
 }
 
 /// Returns the least noise to assume: few samples do not show how much they vary.
@@ -57,7 +62,8 @@ fn least_noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
     match a.samples(conditions).min(b.samples(conditions)) {
         0..3 => 4.0 * NOISE,
         3..5 => 2.0 * NOISE,
-        _ => NOISE,
+        5..MANY_SAMPLES => NOISE,
+        _ => LEAST_NOISE,
     }
 }
 

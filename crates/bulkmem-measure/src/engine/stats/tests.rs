@@ -212,3 +212,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_happens_to_a_whole_round_is_taken_out() {
+    let own: [&[f64]; 4] =
+        [&[10.0, 10.2, 9.9, 10.1, 10.0], &[20.0; 5], &[31.0, 30.0, 30.0, 29.0, 30.0], &[5.0; 5]];
+    // Other load takes half of the machine in two of the rounds.
+    let load = [1.0, 2.0, 1.0, 1.0, 2.0];
+    let loaded: Vec<Vec<f64>> = own.map(|it| it.iter().zip(load).map(|(a, b)| a * b).collect()).to_vec();
+    let without = without_rounds(&loaded);
+    for (own, without) in own.iter().zip(&without) {
+        assert!((median(without) / median(own) - 1.0).abs() < 0.02, "{without:?}");
+        let [before, after] = [own, &without[..]].map(|it| Summary::of(it).unwrap().half_width());
+        assert!(after <= before + 0.02 * median(own), "{without:?}");
+    }
+    let few = loaded[..3].to_vec();
+    assert_eq!(without_rounds(&few), few);
+}
+
+#[test]
+fn a_single_bad_sample_does_not_change_the_others_of_its_round() {
+    let samples = [vec![10.0, 10.0, 500.0, 10.0], vec![20.0; 4], vec![30.0; 4], vec![40.0; 4]];
+    assert_eq!(without_rounds(&samples), samples);
+    // The last round ended before all had their sample.
+    let short = [vec![10.0; 2], vec![20.0], vec![30.0], vec![40.0]];
+    assert_eq!(without_rounds(&short), short);
+    assert_eq!(without_rounds(&[vec![], vec![], vec![], vec![]]), vec![Vec::<f64>::new(); 4]);
+}
