@@ -11,7 +11,8 @@ archive=${1:+$(realpath "$1")}
 version=2.36
 checksum=a543c02070d46ccaf866957efd13f10c924daa74c86a90a0254db09a92a708ee
 source=https://deb.debian.org/debian/pool/main/g/glibc/glibc_$version.orig.tar.xz
-tests=(test-memcpy test-memcpy-large test-mempcpy test-memmove test-memset test-bzero test-explicit_bzero)
+tests=(test-memcpy test-memcpy-large test-mempcpy test-memmove test-memset test-bzero test-explicit_bzero tester testcopy stratcliff
+    tst-xbzero-opt tst-memmove-overflow tst-fortify-1 tst-fortify-2 tst-fortify-3)
 
 skip() {
     echo "skipped: glibc's string tests: $*"
@@ -38,7 +39,7 @@ fi
 
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
-tar -xJf "$file" -C "$temporary" --strip-components=1 "glibc-$version/string"
+tar -xJf "$file" -C "$temporary" --strip-components=1 "glibc-$version"/{string,debug,support,include}
 
 if [[ -z $archive ]]; then
     cargo build --release --locked -p bulkmem-preload
@@ -48,11 +49,11 @@ scripts/link-c.sh preload "$archive" "$temporary"
 library=$temporary/libbulkmem_preload.so
 
 # What the tests need of glibc's own build: nothing that they test.
-mkdir -p "$temporary/include/support"
-cat >"$temporary/include/config.h" <<'END'
+mkdir -p "$temporary/build/support"
+cat >"$temporary/build/config.h" <<'END'
 #define HAVE_CC_INHIBIT_LOOP_TO_LIBCALL 1
 END
-cat >"$temporary/include/ifunc-impl-list.h" <<'END'
+cat >"$temporary/build/ifunc-impl-list.h" <<'END'
 #include <stdbool.h>
 #include <stddef.h>
 struct libc_ifunc_impl { const char *name; void (*fn) (void); bool usable; };
@@ -62,8 +63,10 @@ static inline size_t __libc_ifunc_impl_list (const char *name, struct libc_ifunc
   return (void) name, (void) all, (void) most, 0;
 }
 END
-cat >"$temporary/include/support/support.h" <<'END'
+cat >"$temporary/build/support/support.h" <<'END'
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 static inline void *xmalloc (size_t size)
 {
   void *memory = malloc (size);
@@ -72,13 +75,70 @@ static inline void *xmalloc (size_t size)
   return memory;
 }
 END
-echo '#define EXIT_UNSUPPORTED 77' >"$temporary/include/support/test-driver.h"
-cat >"$temporary/include/support/test-driver.c" <<'END'
+cat >"$temporary/build/support/check.h" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#define FAIL_EXIT1(...) (printf (__VA_ARGS__), exit (1))
+#define FAIL_UNSUPPORTED(...) (printf (__VA_ARGS__), exit (77))
+#define TEST_COMPARE(a, b) ((a) == (b) ? (void) 0 : FAIL_EXIT1 ("line %d\n", __LINE__))
+#define TEST_COMPARE_BLOB(a, size, b, same) (memcmp (a, b, size) == 0 ? (void) 0 : FAIL_EXIT1 ("line %d\n", __LINE__))
+#define TEST_VERIFY_EXIT(it) ((it) ? (void) 0 : FAIL_EXIT1 ("line %d\n", __LINE__))
+#define verify(it) _Static_assert (it, "verify")
+END
+cat >"$temporary/build/support/xunistd.h" <<'END'
+#include <support/check.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static inline long xsysconf (int name) { return sysconf (name); }
+static inline void *xmmap (void *address, size_t length, int protection, int flags, int file)
+{
+  void *mapped = mmap (address, length, protection, flags, file, 0);
+  if (mapped == MAP_FAILED)
+    FAIL_EXIT1 ("mmap: %m\n");
+  return mapped;
+}
+END
+echo '#define EXIT_UNSUPPORTED 77' >"$temporary/build/support/test-driver.h"
+cat >"$temporary/build/support/test-driver.c" <<'END'
 #ifndef TEST_FUNCTION
 # define TEST_FUNCTION do_test
 #endif
 int main (void) { return TEST_FUNCTION (); }
 END
+cat >"$temporary/test-skeleton.c" <<'END'
+static int create_temp_file (const char *base, char **name)
+{
+  static char path[] = "/tmp/bulkmem-XXXXXX";
+  *name = path;
+  return mkstemp (path);
+}
+int main (int argc, char **argv)
+{
+  int result;
+  PREPARE (argc, argv);
+  result = TEST_FUNCTION;
+  unlink (temp_filename);
+  return result;
+}
+END
+
+# build NAME: builds a test.
+build() {
+    local name=$1 source=$temporary/string/$1.c flags=(-fno-builtin -fno-tree-loop-distribute-patterns) more=()
+    case $name in
+        # As glibc builds them: they test what the compiler makes of the calls.
+        tst-xbzero-opt) flags=() ;;
+        tst-fortify-*)
+            source=$temporary/debug/tst-fortify.c
+            flags=(-U_FORTIFY_SOURCE "-D_FORTIFY_SOURCE=${name##*-}")
+            ;;
+        tst-memmove-overflow) more=("$temporary/support/blob_repeat.c") ;;
+    esac
+    for header in libc-diag array_length; do cp "$temporary/include/$header.h" "$temporary/build/"; done
+    cp "$temporary/support/blob_repeat.h" "$temporary/build/support/"
+    gcc -std=gnu11 -O2 -w -D_GNU_SOURCE "${flags[@]}" -I"$temporary/build" -o "$temporary/$name" "$source" "${more[@]}"
+}
 
 # Methods that store in different ways; without the library first, so that a failure that is not the library's shows.
 stores() { echo "clear:$1,fill:$1,copy:$1"; }
@@ -89,8 +149,7 @@ grep -qw clzero /proc/cpuinfo && variants+=("clear:clzero,fill:nontemporal_sse2,
 passed=0
 failed=0
 for name in "${tests[@]}"; do
-    gcc -std=gnu11 -O2 -w -D_GNU_SOURCE -fno-builtin -fno-tree-loop-distribute-patterns -I"$temporary/include" -o "$temporary/$name" \
-        "$temporary/string/$name.c"
+    build "$name"
     for variant in "${variants[@]}"; do
         case $variant in
             alone) set -- env ;;

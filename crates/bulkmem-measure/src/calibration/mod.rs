@@ -74,12 +74,11 @@ pub struct CalibrateOptions {
 }
 
 impl CalibrateOptions {
-    /// Returns the options of a mode: its time limit, every operation, lengths up to 256 MiB, or 1 GiB where the last-level
-    /// cache is a fair part of 256 MiB (thorough: 4 GiB).
+    /// Returns the options of a mode: its time limit, every operation, lengths up to 1 GiB (thorough: 4 GiB).
     pub fn new(mode: Mode) -> CalibrateOptions {
         let (seconds, max_length) = match mode {
-            Mode::Quick => (9, plan::longest(workload::last_level(Machine::current()))),
-            Mode::Default => (55, plan::longest(workload::last_level(Machine::current()))),
+            Mode::Quick => (9, 1 << 30),
+            Mode::Default => (55, 1 << 30),
             Mode::Thorough => (600, 4 << 30),
         };
         CalibrateOptions {

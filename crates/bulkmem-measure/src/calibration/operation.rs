@@ -43,7 +43,7 @@ const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
 pub(super) const LEAST_SAMPLES: usize = 5;
 /// Samples of long lengths, which take long, from which a choice is made.
-const LEAST_LONG: usize = 3;
+const LEAST_LONG: usize = derive::FEWEST_SAMPLES as usize;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
@@ -126,7 +126,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let conditions = setting.cells(operation, Cost::Throughput, length).len();
         let rounds = room / (sample * conditions as f64);
         let most = (rounds / LEAST_LONG as f64) as usize;
-        let mut throughput = vec![Situation::Throughput, Situation::Uncached, Situation::SeveralThreads];
+        let mut throughput = vec![Situation::Uncached, Situation::Throughput, Situation::SeveralThreads];
         let long = length >= LONG;
         if !long {
             throughput.push(Situation::Cached);
@@ -139,7 +139,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             search::finalists(&kept, &winners, operation, most.clamp(3, setting.finalists()))
         };
         if long && most < finalists.len() {
-            // Fewer samples would decide by chance. The choice for the length before is used.
+            // Fewer samples would decide by chance: the choice for the lengths before is used, and only shown with the C library.
+            let shown = &finalists[..finalists.len().min(2)];
+            if room >= sample * (shown.len() + 1) as f64 {
+                let groups = self.groups(Cost::Throughput, length, shown);
+                self.record_each(&groups[..1], throughput_end);
+            }
             return;
         }
         self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);

@@ -19,12 +19,6 @@ pub(crate) const HUGE: u64 = 4 << 20;
 const SHORTEST_BY_THREADS: u64 = 64 << 20;
 const SHORTEST_OF_A_THREAD: u64 = 16 << 20;
 
-/// Longest length of a default calibration: beyond the caches, but no longer than can be sampled more than once or twice in the time
-/// there is. So few samples decide by chance, which made calibrations differ.
-const LONGEST: u64 = 256 << 20;
-/// Longest length where the last-level cache is not small against that.
-const LONGEST_BEYOND_LARGE_CACHES: u64 = 1 << 30;
-
 /// Share of the time for clearing that the Linux module's methods take.
 pub(crate) const MODULE_SHARE: f64 = 0.1;
 
@@ -131,11 +125,6 @@ impl Setting {
     }
 }
 
-/// Returns the longest length that a default calibration measures.
-pub(crate) fn longest(last_level: u64) -> u64 {
-    if last_level.saturating_mul(4) > LONGEST { LONGEST_BEYOND_LARGE_CACHES } else { LONGEST }
-}
-
 /// Returns numbers that rise by a factor up to the last, which is always included.
 fn steps(first: u64, factor: u64, last: u64) -> Vec<u64> {
     let rising = std::iter::successors(Some(first), |step| step.checked_mul(factor));
@@ -161,7 +150,9 @@ pub(crate) fn weight(length: u64) -> f64 {
         0..=0x40_0000 => 1.0,
         0x40_0001..=0x100_0000 => 1.5,
         0x100_0001..=0x400_0000 => 2.5,
-        _ => 4.0,
+        0x400_0001..=0x1000_0000 => 4.0,
+        // On slow machines, there is no time to compare methods anyway.
+        _ => 2.0,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::calibration::search::spares_cache;
 /// Noise that is assumed of few samples, and what is called a gain elsewhere.
 pub(crate) const NOISE: f64 = 0.03;
 /// Noise that is always assumed: a smaller gain changes nothing.
-const LEAST_NOISE: f64 = 0.02;
+const LEAST_NOISE: f64 = 0.015;
 /// So many samples show how much they vary.
 const MANY_SAMPLES: u32 = 9;
 /// The most noise that is assumed: a larger gain always counts.
