@@ -32,6 +32,10 @@ for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio p
         missing "${program%:*}, which the tests of the C libraries use (Debian: apt-get install ${program#*:})"
 done
 
+if [[ ! -e /usr/include/libpmemobj.h ]] && ! install_packages libpmemobj-dev; then
+    missing "libpmemobj's header, for the tests of the drop-in libpmem (Debian: apt-get install libpmemobj-dev)"
+fi
+
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
 

@@ -33,7 +33,7 @@ pub(super) fn measure<M: Meter>(
         .collect();
     session.report("clear, methods of the Linux module", None);
     let (most, deadline) = (MOST_SAMPLES, Some(deadline));
-    let rule = StopRule { warm_up: false, most, until_separated: None, deadline, first_round: false };
+    let rule = StopRule { warm_up: false, most, until_separated: None, deadline, least: 0 };
     let samples = interleave(&mut Extents { session, trials: &trials }, trials.len(), rule).0;
     let figure = |((method, extent), samples): (&(Method, Extent), Vec<f64>)| {
         let summary = Summary::of_one_or_two_speeds(&samples)?;

@@ -12,10 +12,10 @@ use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked};
 use crate::calibration::derive::table::Key;
 use crate::calibration::plan::{self, HUGE, LONG, Setting};
-use crate::calibration::prefetch;
+use crate::calibration::prefetch::{self, Prefetches};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
-use crate::calibration::{Condition, Cost, Figure, Ledger};
+use crate::calibration::{Condition, Cost, Figure, Ledger, Mode};
 use crate::engine::LIBPMEM;
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
@@ -42,11 +42,21 @@ const LOOKS_SHARE: f64 = 0.3;
 const UNMAPPED_SHARE: f64 = 0.2;
 /// Fewer samples do not show how much they vary.
 pub(super) const LEAST_SAMPLES: usize = 5;
-/// Samples of long lengths, which take long, from which a choice is made.
-const LEAST_LONG: usize = derive::FEWEST_SAMPLES as usize;
+/// Rounds at lengths where there is time for few.
+const FEWEST_SAMPLES: usize = derive::FEWEST_SAMPLES as usize;
+/// Share of the time for a long length that its samples should take by the estimate.
+const SLACK: f64 = 0.75;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
+
+/// What the search at one length found.
+#[derive(Default)]
+struct Searched {
+    ranked: Vec<Ranked>,
+    length: u64,
+    prefetches: Prefetches,
+}
 
 pub(super) struct OperationRun<'r, 's, M> {
     pub(super) session: &'r mut Session<'s, M>,
@@ -62,28 +72,32 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let changes_end =
             self.session.after_share(LENGTHS_SHARE + (1.0 - LENGTHS_SHARE) * CHANGES_SHARE, end);
         let lengths = self.setting.lengths();
-        // Those of a search, and the length that it was at.
-        let mut ranked: (Vec<Ranked>, u64) = (Vec::new(), 0);
+        let mut searched = Searched::default();
         let mut candidates = search::every_method(operation);
-        let mut searched_prefetch = false;
+        let first_from = |from: u64| lengths.iter().copied().find(|length| *length >= from);
         for (index, &length) in lengths.iter().enumerate() {
             if self.session.over(end) {
                 break;
             }
             let deadline = self.end_of_first(&lengths[index..], lengths_end);
             self.session.report(format!("{operation}, {}", bytes(length)), None);
-            if length >= prefetch::LENGTH && !mem::replace(&mut searched_prefetch, true) {
-                candidates.splice(..0, self.prefetches(deadline));
-                candidates = search::first_of_each_with_prefetch(candidates);
+            if first_from(plan::PREFETCH_LENGTH) == Some(length) {
+                searched.prefetches = self.prefetches(&candidates, deadline);
+                candidates = prefetch::with_prefetches(candidates, &searched.prefetches.by_all);
             }
-            if length < LONG || ranked.0.is_empty() {
+            if first_from(self.setting.never_warm()) == Some(length) {
+                // Nor is the source cached.
+                candidates = prefetch::with_prefetches(candidates, &searched.prefetches.by_first);
+            }
+            if length < LONG || searched.ranked.is_empty() {
                 let mut cells = self.setting.cells(operation, Cost::Throughput, length);
                 cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
-                let searched = self.session.after_share(SEARCH_SHARE, deadline);
-                ranked = (search::explore(self.session, &cells, &candidates, searched), length);
+                let end = self.session.after_share(SEARCH_SHARE, deadline);
+                searched.ranked = search::explore(self.session, &cells, &candidates, end);
+                searched.length = length;
             }
-            self.finals(length, &ranked, deadline);
-            candidates = search::seeds(&ranked.0, operation);
+            self.finals(length, &searched, deadline);
+            candidates = search::seeds(&searched.ranked, operation);
         }
         self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
         self.repeat_noisy(self.session.after_share(REPEAT_SHARE, changes_end));
@@ -94,12 +108,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.threads(end);
     }
 
-    /// Returns the best prefetch of each method that bypasses the cache.
-    fn prefetches(&mut self, end: Duration) -> Vec<Choice> {
-        let cell =
-            Cell::new(self.operation, Cost::Throughput, prefetch::LENGTH, Condition::new(true, false, 1));
+    /// Returns the best prefetch of each method that bypasses the cache: uncached memory from uncached and from cached sources.
+    fn prefetches(&mut self, candidates: &[Choice], end: Duration) -> Prefetches {
+        if self.setting.mode == Mode::Quick {
+            // There is no time for one sample of each.
+            return Prefetches::default();
+        }
+        let mut cells = self.setting.cells(self.operation, Cost::Throughput, plan::PREFETCH_LENGTH);
+        cells.retain(|cell| cell.condition.aligned && !cell.condition.warm && cell.condition.threads == 1);
+        cells.sort_by_key(|cell| cell.condition.source.is_some());
         let end = self.session.after_share(SEARCH_SHARE, end);
-        prefetch::search(self.session, cell, end)
+        prefetch::search(self.session, &cells, candidates, end)
     }
 
     /// Returns the time by which the first of the remaining lengths must end.
@@ -115,43 +134,44 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 
     /// Measures the best of a search precisely, by every cost.
-    fn finals(&mut self, length: u64, (ranked, searched): &(Vec<Ranked>, u64), end: Duration) {
+    fn finals(&mut self, length: u64, searched: &Searched, end: Duration) {
         let (operation, setting) = (self.operation, self.setting);
         let aftermath = setting.has_aftermath(operation, length);
         let throughput_end = if aftermath { self.session.after_share(THROUGHPUT_SHARE, end) } else { end };
         // As many as there is time to take three samples of in each condition.
-        let longer = length as f64 / *searched as f64;
-        let sample = ranked.first().map_or(1.0, |best| best.score().exp()) * longer;
+        let longer = length as f64 / searched.length as f64;
+        let sample = searched.ranked.first().map_or(1.0, |best| best.score().exp()) * longer;
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
         let conditions = setting.cells(operation, Cost::Throughput, length).len();
-        let rounds = room / (sample * conditions as f64);
-        let most = (rounds / LEAST_LONG as f64) as usize;
+        let most = (room / (sample * conditions as f64) / FEWEST_SAMPLES as f64) as usize;
         let mut throughput = vec![Situation::Uncached, Situation::Throughput, Situation::SeveralThreads];
-        let long = length >= LONG;
-        if !long {
+        if length < setting.never_warm() {
             throughput.push(Situation::Cached);
         }
         let winners = throughput.into_iter().filter_map(|it| self.ledger.winner(operation, it));
-        let (kept, winners) = (keeping_source(ranked), distinct(winners));
-        let finalists = if long {
-            search::long_finalists(&kept, &winners, operation, most.min(setting.finalists()))
+        let (ranked, mut winners) = (keeping_source(&searched.ranked), distinct(winners));
+        if length < LONG {
+            let most = most.clamp(3, setting.finalists());
+            let finalists = search::finalists(&ranked, &winners, operation, most);
+            self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end, 1);
         } else {
-            search::finalists(&kept, &winners, operation, most.clamp(3, setting.finalists()))
-        };
-        if long && most < finalists.len() {
-            // Fewer samples would decide by chance: the choice for the lengths before is used, and only shown with the C library.
-            let shown = &finalists[..finalists.len().min(2)];
-            if room >= sample * (shown.len() + 1) as f64 {
-                let groups = self.groups(Cost::Throughput, length, shown);
-                self.record_each(&groups[..1], throughput_end);
+            winners.extend(searched.prefetches.by_first.iter().find(|it| !it.method.spares_source()));
+            // The others are slower, and the first sample is taken again.
+            let most = ((most as f64 * SLACK) as usize).min(setting.finalists());
+            let finalists = search::long_finalists(&ranked, &winners, operation, most);
+            let mut groups = self.groups(Cost::Throughput, length, &finalists);
+            if most >= 2 {
+                self.record_each(&groups, throughput_end, FEWEST_SAMPLES);
+            } else if room >= sample * (finalists.len() + 1) as f64 {
+                // Fewer samples would decide by chance: these only show what the policy does.
+                groups.truncate(1);
+                self.record_each(&groups, throughput_end, 1);
             }
-            return;
         }
-        self.record_each(&self.groups(Cost::Throughput, length, &finalists), throughput_end);
         if aftermath {
             let groups = [Cost::Reuse, Cost::Stream]
-                .map(|cost| self.groups(cost, length, &self.choices_for(cost, ranked)));
-            self.record_each(&groups.concat(), end);
+                .map(|cost| self.groups(cost, length, &self.choices_for(cost, &searched.ranked)));
+            self.record_each(&groups.concat(), end, 1);
         }
     }
 
@@ -181,24 +201,28 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         choices
     }
 
-    /// Measures groups of trials one after the other, each in an equal share of the time.
-    fn record_each(&mut self, groups: &[Vec<Trial>], end: Duration) {
+    /// Measures groups of trials one after the other, each in an equal share of the time, but so many rounds also if it is over.
+    fn record_each(&mut self, groups: &[Vec<Trial>], end: Duration, rounds: usize) {
         for (index, trials) in groups.iter().enumerate() {
-            self.record(trials, self.session.after_share(1.0 / (groups.len() - index) as f64, end));
+            let deadline = self.session.after_share(1.0 / (groups.len() - index) as f64, end);
+            self.record(trials, deadline, rounds);
         }
     }
 
     /// Measures trials, interleaved, and records the figures.
-    fn record(&mut self, trials: &[Trial], deadline: Duration) {
+    fn record(&mut self, trials: &[Trial], deadline: Duration, rounds: usize) {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
-        let (least, most) = if long { (LEAST_LONG, 15) } else { (9, 31) };
+        let (least, most) = if long { (FEWEST_SAMPLES, 15) } else { (9, 31) };
         // Of libpmem and the choice, figures are wanted, not only which is faster.
         let until_separated = trials.iter().all(|(_, choice)| choice.is_some()).then_some(least);
         let deadline = Some(deadline);
-        let stop = StopRule { warm_up: false, most, until_separated, deadline, first_round: true };
+        let stop = StopRule { warm_up: false, most, until_separated, deadline, least: rounds };
         let taken = self.session.interleave(trials, stop);
-        let times: Vec<Vec<f64>> = taken.iter().map(|it| it.iter().map(|it| it.ns).collect()).collect();
-        let times = stats::without_rounds(&times);
+        let mut times: Vec<Vec<f64>> = taken.iter().map(|it| it.iter().map(|it| it.ns).collect()).collect();
+        // What slows down several threads need not slow down one; and a disturbance is compared with the time that it is part of.
+        if trials.iter().all(|(cell, _)| *cell == trials[0].0 && cell.cost != Cost::Stream) {
+            times = stats::without_rounds(&times);
+        }
         for (((cell, choice), taken), times) in trials.iter().zip(taken).zip(times) {
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
             let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
@@ -242,7 +266,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
             let own = mem::take(&mut self.ledger.figures);
-            self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
+            self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least), 1);
             let compared = mem::replace(&mut self.ledger.figures, own);
             self.add_libpmem(&compared);
         }
@@ -266,7 +290,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let operation = self.operation;
         let own =
             self.ledger.figures.iter().filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
-        let figures: Vec<Figure> = own.cloned().collect();
+        // Of fewer samples, nothing is decided.
+        let figures: Vec<Figure> = own.filter(|it| it.samples >= derive::FEWEST_SAMPLES).cloned().collect();
         let noisy = figures.iter().filter(|it| it.quartiles_ns[1] > NOISY * it.quartiles_ns[0]);
         for length in noisy.map(|it| it.length).collect::<BTreeSet<_>>() {
             if self.session.over(deadline) {
@@ -277,7 +302,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 Some(Choice { method: method::by_name(&it.method)?, parameters: it.parameters })
             };
             let choices = distinct(figures.iter().filter(|it| it.length == length).filter_map(choice));
-            self.record_each(&self.groups(Cost::Throughput, length, &choices), deadline);
+            self.record_each(&self.groups(Cost::Throughput, length, &choices), deadline, 1);
         }
     }
 
@@ -297,7 +322,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             tried.push((cost, middle));
             self.session.report(format!("{operation}, {} (between)", bytes(middle)), None);
             // All conditions, however little time is left: a length that lacks one would be judged by the others.
-            self.record_each(&self.groups(cost, middle, &choices), deadline);
+            self.record_each(&self.groups(cost, middle, &choices), deadline, 1);
         }
     }
 
@@ -360,7 +385,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.session.report(format!("{operation}, {}, threads", bytes(length)), None);
             let cells = self.setting.threaded_cells(operation, length).into_iter();
             let trials: Vec<Trial> = cells.map(|cell| (cell, Some(choice))).collect();
-            self.record(&trials, self.end_of_first(&lengths[index..], deadline));
+            self.record(&trials, self.end_of_first(&lengths[index..], deadline), 1);
         }
     }
 }

@@ -19,6 +19,9 @@ pub(crate) const HUGE: u64 = 4 << 20;
 const SHORTEST_BY_THREADS: u64 = 64 << 20;
 const SHORTEST_OF_A_THREAD: u64 = 16 << 20;
 
+/// Length at which the prefetch of a copy's source is searched. The time to reach the first lines hardly counts, and a sample is short.
+pub(crate) const PREFETCH_LENGTH: u64 = 1 << 20;
+
 /// Share of the time for clearing that the Linux module's methods take.
 pub(crate) const MODULE_SHARE: f64 = 0.1;
 
@@ -37,7 +40,7 @@ pub(crate) struct Setting {
 
 impl Setting {
     /// Length from which a warm cache makes no difference.
-    fn never_warm(&self) -> u64 {
+    pub(crate) fn never_warm(&self) -> u64 {
         self.last_level.saturating_mul(2)
     }
 

@@ -258,8 +258,8 @@ pub(crate) fn finalists(
     finalists
 }
 
-/// Returns the choices to measure precisely where a sample takes long: the C library and those in `also`, then the best few as long as
-/// there are not more than `most` (at least two).
+/// Returns the choices to measure precisely where a sample takes long, at most `most` or two: the C library, those in `also`, and the
+/// best few.
 pub(crate) fn long_finalists(
     ranked: &[Ranked],
     also: &[Choice],
@@ -268,12 +268,10 @@ pub(crate) fn long_finalists(
 ) -> Vec<Choice> {
     let c_library = method::c_library();
     let c_library = c_library.does(operation).then(|| Choice::of(c_library, operation));
-    let mut finalists = distinct(c_library.into_iter().chain(also.iter().copied()));
-    for entry in ranked {
-        if finalists.len() < most.max(2) && !finalists.contains(&entry.choice) {
-            finalists.push(entry.choice);
-        }
-    }
+    let all =
+        c_library.into_iter().chain(also.iter().copied()).chain(ranked.iter().map(|entry| entry.choice));
+    let mut finalists = distinct(all);
+    finalists.truncate(most.max(2));
     finalists
 }
 

@@ -56,14 +56,14 @@ pub(crate) struct StopRule {
     pub(crate) until_separated: Option<usize>,
     /// Takes no sample after this time, measured as [`Source::elapsed`] does.
     pub(crate) deadline: Option<Duration>,
-    /// Completes the first round even after the deadline.
-    pub(crate) first_round: bool,
+    /// Completes so many rounds even after the deadline.
+    pub(crate) least: usize,
 }
 
 impl StopRule {
     /// A warm-up round, then a fixed number of rounds.
     pub(crate) fn fixed(rounds: usize) -> StopRule {
-        StopRule { warm_up: true, most: rounds, until_separated: None, deadline: None, first_round: false }
+        StopRule { warm_up: true, most: rounds, until_separated: None, deadline: None, least: 0 }
     }
 
     /// At least `least` rounds, then more until the best two candidates are separated, at most `most`: a difference
@@ -106,7 +106,7 @@ pub(crate) fn interleave<S: Source>(
         let before = if round == 0 { &order[..extra] } else { &[] };
         for &index in before.iter().chain(&order) {
             let late = rule.deadline.is_some_and(|deadline| source.elapsed() >= deadline);
-            if late && !(round == 0 && rule.first_round) {
+            if late && round >= rule.least {
                 return (samples, Ok(()));
             }
             let done = taken as f64 / (rule.most * candidates + discarded) as f64;
@@ -241,8 +241,8 @@ mod tests {
             "one was taken again, the third sample began in time"
         );
         assert_eq!(
-            Planted::new(&[1e9, 2e9, 3e9], 0.0).run(StopRule { first_round: true, ..rule }),
-            [1, 1, 1]
+            [1, 3].map(|least| Planted::new(&[1e9, 2e9, 3e9], 0.0).run(StopRule { least, ..rule })),
+            [[1, 1, 1], [3, 3, 3]]
         );
         assert_eq!(Planted::new(&[2e9, 1.0], 0.0).run(rule), [1, 0], "no time to take it again");
         let fixed = StopRule { deadline, ..StopRule::fixed(9) };

@@ -62,16 +62,14 @@ impl Summary {
     }
 }
 
-/// From this many candidates on, the others of a round say what happened to all of it.
-const FEWEST_CANDIDATES: usize = 4;
+/// So many other candidates say what happened in a round.
+const FEWEST_OTHERS: usize = 3;
 
 /// Returns interleaved samples of several candidates, in the order of the rounds, without what slowed or sped up a whole round: each
 /// is divided by the median, over the other candidates, of the round's sample in relation to the median of its candidate (randomized
-/// blocks; Fisher, 1935). Returns those of fewer than four candidates as they are.
+/// blocks; Fisher, 1935). Returns the samples as they are if there are fewer than four candidates, or if they would vary more: then
+/// it was not the round.
 pub(crate) fn without_rounds(samples: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    if samples.len() < FEWEST_CANDIDATES {
-        return samples.to_vec();
-    }
     let relative = |own: &Vec<f64>| -> Vec<f64> {
         let middle = median(own);
         own.iter().map(|sample| sample / middle).collect()
@@ -79,14 +77,19 @@ pub(crate) fn without_rounds(samples: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let relative: Vec<Vec<f64>> = samples.iter().map(relative).collect();
     let of_others = |own: usize, round: usize| {
         let others = relative.iter().enumerate().filter(|(other, _)| *other != own);
-        median(&others.filter_map(|(_, it)| it.get(round).copied()).collect::<Vec<f64>>())
+        let others: Vec<f64> = others.filter_map(|(_, it)| it.get(round).copied()).collect();
+        let middle = median(&others);
+        if others.len() >= FEWEST_OTHERS && middle > 0.0 { middle } else { 1.0 }
     };
-    let without = |(own, samples): (usize, &Vec<f64>)| {
-        let corrected = samples.iter().enumerate().map(|(round, sample)| (sample, of_others(own, round)));
-        // Of the last round, the others may lack their samples.
-        corrected.map(|(sample, round)| if round > 0.0 { sample / round } else { *sample }).collect()
+    let without = |(own, samples): (usize, &Vec<f64>)| -> Vec<f64> {
+        samples.iter().enumerate().map(|(round, sample)| sample / of_others(own, round)).collect()
     };
-    samples.iter().enumerate().map(without).collect()
+    let without: Vec<Vec<f64>> = samples.iter().enumerate().map(without).collect();
+    let spread = |samples: &[Vec<f64>]| -> f64 {
+        let summaries = samples.iter().filter_map(|it| Summary::of(it));
+        summaries.map(|it| (it.quartiles[1] - it.quartiles[0]) / it.median).sum()
+    };
+    if spread(&without) < spread(samples) { without } else { samples.to_vec() }
 }
 
 /// Samples in full: what tables and files show.

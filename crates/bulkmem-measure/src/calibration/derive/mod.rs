@@ -21,6 +21,7 @@ use crate::calibration::{Condition, Cost, Figure, LookRule, Rule, Saturation};
 use look::{Methods, Samples};
 pub(crate) use pick::{NOISE, allowed_loss};
 use segments::Regrets;
+pub(crate) use table::FEWEST_SAMPLES;
 use table::{Figures, Key, Row, Timing};
 
 use crate::engine::workload::WARMED_EACH;
@@ -30,8 +31,6 @@ const STEPS: u32 = 16;
 /// Shorter calls are by the C library, if it can do them and the intent is unknown: each is over before the gain pays for a
 /// choice, and what is best depends most on the cache state.
 const SHORTEST: u64 = bulkmem::pointers::SHORTEST_BY_POLICY as u64;
-/// Fewer samples at a length decide nothing.
-pub(crate) const FEWEST_SAMPLES: u32 = 3;
 /// The shortest call of a large total that knows the cache state from those before it.
 const SHORTEST_IN_STREAM: u64 = 4 << 10;
 
@@ -213,9 +212,8 @@ fn fitted(rows: &BTreeMap<u64, Row>, situation: Situation, wrong: Option<&WrongV
         }
         (length, regrets)
     };
-    // Where only one candidate was measured, or too few times, nothing is decided: the choice follows from the lengths around.
-    let is_sampled = |figures: &Figures| figures.0.values().all(|it| it.summary.samples >= FEWEST_SAMPLES);
-    let compares = |row: &Row| row.values().filter(|it| is_sampled(it)).count() > 1;
+    // Where only one candidate was measured, nothing is decided: the choice follows from the lengths around.
+    let compares = |row: &Row| row.len() > 1;
     let any_compares = rows.values().any(compares);
     let rows = rows.iter().filter(|(_, row)| compares(row) || !any_compares);
     let table: Vec<_> = rows.map(of_row).filter(|(_, regrets)| !regrets.is_empty()).collect();

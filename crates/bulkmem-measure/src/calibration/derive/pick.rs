@@ -6,10 +6,10 @@ use bulkmem::method::{self, CacheEffect};
 
 use crate::calibration::Condition;
 use crate::calibration::derive::segments::Regrets;
-use crate::calibration::derive::table::{Figures, Key, Row, Timing, shared_conditions};
+use crate::calibration::derive::table::{FEWEST_SAMPLES, Figures, Key, Row, Timing, shared_conditions};
 use crate::calibration::search::spares_cache;
 
-/// Noise that is assumed of few samples, and what is called a gain elsewhere.
+/// Noise that is assumed of few samples, and wherever else two times are compared: where choices cross, of looks, threads and tunables.
 pub(crate) const NOISE: f64 = 0.03;
 /// Noise that is always assumed: a smaller gain changes nothing.
 const LEAST_NOISE: f64 = 0.015;
@@ -60,8 +60,8 @@ fn noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
 /// Returns the least noise to assume: few samples do not show how much they vary.
 fn least_noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
     match a.samples(conditions).min(b.samples(conditions)) {
-        0..3 => 4.0 * NOISE,
-        3..5 => 2.0 * NOISE,
+        0..FEWEST_SAMPLES => 4.0 * NOISE,
+        FEWEST_SAMPLES..5 => 2.0 * NOISE,
         5..MANY_SAMPLES => NOISE,
         _ => LEAST_NOISE,
     }

@@ -56,11 +56,16 @@ impl Timing {
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
-/// Returns the figures of one operation and cost, by length. Leaves out libpmem's, and figures that are not
+/// Figures of fewer samples decide nothing, unless an operation has no others.
+pub(crate) const FEWEST_SAMPLES: u32 = 3;
+
+/// Returns the figures of one operation and cost, by length. Leaves out libpmem's, those of too few samples, and figures that are not
 /// finite and above 0.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
-    for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
+    let own = || figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0);
+    let enough = if own().any(|it| it.samples >= FEWEST_SAMPLES) { FEWEST_SAMPLES } else { 0 };
+    for it in own().filter(|it| it.samples >= enough) {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
         let disturbance_ns = it.disturbance_ns.unwrap_or_default();
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());

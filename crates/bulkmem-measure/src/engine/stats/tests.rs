@@ -231,11 +231,30 @@ fn what_happens_to_a_whole_round_is_taken_out() {
 }
 
 #[test]
-fn a_single_bad_sample_does_not_change_the_others_of_its_round() {
-    let samples = [vec![10.0, 10.0, 500.0, 10.0], vec![20.0; 4], vec![30.0; 4], vec![40.0; 4]];
-    assert_eq!(without_rounds(&samples), samples);
+fn a_single_bad_sample_changes_no_other() {
+    let samples = [
+        vec![10.0, 11.0, 500.0, 10.0],
+        vec![20.0, 22.0, 20.0, 20.0],
+        vec![30.0, 33.0, 30.0, 30.0],
+        vec![40.0; 4],
+    ];
+    let without = without_rounds(&samples);
+    assert_eq!(without[0][2], 500.0);
+    assert!((1..4).all(|other| without[other][2] == samples[other][2]), "{without:?}");
     // The last round ended before all had their sample.
-    let short = [vec![10.0; 2], vec![20.0], vec![30.0], vec![40.0]];
-    assert_eq!(without_rounds(&short), short);
+    let partial = [vec![10.0, 15.0, 90.0], vec![20.0, 30.0, 31.0], vec![30.0, 45.0], vec![40.0, 60.0]];
+    let without = without_rounds(&partial);
+    assert_eq!((without[0][2], without[1][2]), (90.0, 31.0));
     assert_eq!(without_rounds(&[vec![], vec![], vec![], vec![]]), vec![Vec::<f64>::new(); 4]);
+}
+
+#[test]
+fn samples_that_differ_by_more_than_the_round_stay_as_they_are() {
+    // Each has two speeds by its own place in memory, whatever the others have.
+    let speeds =
+        |pattern: &str| pattern.chars().map(|it| if it == '1' { 1.0 } else { 1.5 }).collect::<Vec<f64>>();
+    let samples = ["112121122121", "121122112211", "211211212112", "122112121211"].map(speeds).to_vec();
+    let without = without_rounds(&samples);
+    assert_eq!(without, samples);
+    assert!(two_speeds(&without[0]).is_some());
 }

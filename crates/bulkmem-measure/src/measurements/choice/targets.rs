@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkmem::machine::Machine;
 use bulkmem::method::{self, CacheEffect};
-use bulkmem::{Intent, Operation};
+use bulkmem::{Intent, Operation, Pages};
 
 use crate::calibration::plan;
 use crate::engine::implementation::POPULATING;
@@ -15,8 +15,8 @@ use crate::engine::options::{check_budget, require};
 use crate::engine::stats::{ENOUGH, geometric_mean};
 use crate::engine::units::{bytes, plural};
 use crate::engine::{
-    Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet, Peers,
-    Result, Row, Run, Unit,
+    Alignment, Bound, CacheState, Check, Config, Kind, Measure, MeasureError, Measurement, MethodSet,
+    PageSize, Peers, Result, Row, Run, Unit,
 };
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
@@ -140,11 +140,18 @@ fn parts(max_length: u64) -> Vec<Part> {
         methods: MethodSet::All,
         ..every(compare(operation, &lengths, &[]))
     });
-    let between = operations.map(|operation| {
+    let between = operations.clone().map(|operation| {
         every(ChoiceOptions {
             sizes: between_lengths().into_iter().filter(|length| *length <= max_length).collect(),
             ..ChoiceOptions::new(operation)
         })
+    });
+    // Every third of them, in each state that a program's memory can have in base pages, too.
+    let in_base_pages = operations.map(|operation| ChoiceOptions {
+        sizes: between_lengths().into_iter().step_by(3).filter(|length| *length <= max_length).collect(),
+        caches: vec![CacheState::Cold, CacheState::Warm],
+        page_size: Some(PageSize(Pages::Base)),
+        ..ChoiceOptions::new(operation)
     });
     let lengths = [64, 128, 256, 512, 4 * KIB, 64 * KIB];
     let persists = compare(Operation::CopyPersist, &lengths, &[]);
@@ -169,6 +176,7 @@ fn parts(max_length: u64) -> Vec<Part> {
     };
     vec![
         part(usual.chain(between).collect(), every_state, 8.0),
+        part(in_base_pages.collect(), base_pages, 1.5),
         part(vec![persists], persist, 1.0),
         part(several, threads, 1.5),
         part(streams.into(), stream, 2.0),
@@ -191,13 +199,37 @@ fn text(check: &Check) -> String {
 /// A measured value, the upper end of its 95 % interval where that was computed, and its configuration.
 type Value = (f64, f64, String);
 
+/// The speed in relation to the best of all methods and peers.
+fn times_best(whole: &Overall) -> Option<Value> {
+    let [ratio, most] = whole.times_best?;
+    Some((ratio, most, format!("{}, {}", work(&whole.config), whole.config.states())))
+}
+
+/// Those that were sampled enough, with the regret against all: the best of a dozen candidates with a sample or two each is the luckiest one.
+fn regrets<'w>(wholes: impl Iterator<Item = &'w Overall>) -> Vec<(&'w Overall, f64)> {
+    let sampled = wholes.filter(|whole| whole.samples >= ENOUGH as usize);
+    sampled.filter_map(|it| Some((it, it.regret_of_all?))).collect()
+}
+
+fn base_pages(rows: &[&Row]) -> Vec<Check> {
+    let wholes = overall(rows);
+    let regrets = regrets(wholes.iter());
+    let mean = mean_regret(regrets.iter().map(|it| it.1)).map(|mean| {
+        let text = format!("{} with {ENOUGH} samples or more", plural(regrets.len(), "configuration"));
+        (mean, mean, text)
+    });
+    let long = wholes.iter().filter(|it| it.config.size.is_some_and(|size| size >= 512 * KIB));
+    let what = "base pages, cold or warm: × the best of all methods and peers, from 512 KiB";
+    let regret =
+        "base pages, cold or warm: regret from 64 KiB, up to 512 KiB beyond the look, geometric mean";
+    vec![
+        at_least(0.97, what, long.filter_map(times_best)),
+        check(Bound::AtMost(0.015), Unit::Share, regret, mean),
+    ]
+}
+
 fn every_state(rows: &[&Row]) -> Vec<Check> {
     let wholes = overall(rows);
-    // The speed in relation to the best of all methods and peers.
-    let best = |whole: &Overall| {
-        let [ratio, most] = whole.times_best?;
-        Some((ratio, most, format!("{}, {}", work(&whole.config), whole.config.states())))
-    };
     let ranges = [
         (0.97, 512 * KIB..u64::MAX, "from 512 KiB"),
         (0.92, 256 * KIB..512 * KIB, "256 to 512 KiB"),
@@ -210,26 +242,24 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
                 it.config.size.is_some_and(|size| lengths.contains(&size))
                     && it.config.cache.is_some_and(counts)
             };
-            at_least(bound, &what, wholes.iter().filter(inside).filter_map(best))
+            at_least(bound, &what, wholes.iter().filter(inside).filter_map(times_best))
         })
     };
     let between = between_lengths();
-    let between = wholes.iter().filter(|it| it.config.size.is_some_and(|size| between.contains(&size)));
-    let regrets: Vec<(&Overall, f64)> = between.filter_map(|it| Some((it, it.regret_of_all?))).collect();
-    // The best of a dozen candidates with a sample or two each is the luckiest one.
-    let judged = || regrets.iter().filter(|(whole, _)| whole.samples >= ENOUGH as usize);
-    let each = judged().filter_map(|&(whole, regret)| {
-        let (_, _, configuration) = best(whole)?;
-        let [ratio, most] = whole.times_best?;
+    let between: Vec<&Overall> =
+        wholes.iter().filter(|it| it.config.size.is_some_and(|size| between.contains(&size))).collect();
+    let regrets = regrets(between.iter().copied());
+    let each = regrets.iter().filter_map(|&(whole, regret)| {
+        let (ratio, most, configuration) = times_best(whole)?;
         Some((regret, (1.0 + regret) * ratio / most - 1.0, configuration))
     });
-    let mean = mean_regret(judged().map(|it| it.1)).map(|mean| {
-        let all = mean_regret(regrets.iter().map(|it| it.1)).unwrap_or(mean);
-        let (count, of) = (judged().count(), regrets.len());
+    let mean = mean_regret(regrets.iter().map(|it| it.1)).map(|mean| {
+        let all: Vec<f64> = between.iter().filter_map(|it| it.regret_of_all).collect();
         let text = format!(
-            "{} with {ENOUGH} samples or more; {:.1} % over all {of}",
-            plural(count, "configuration"),
-            all * 100.0
+            "{} with {ENOUGH} samples or more; {:.1} % over all {}",
+            plural(regrets.len(), "configuration"),
+            mean_regret(all.iter().copied()).unwrap_or(mean) * 100.0,
+            all.len()
         );
         (mean, mean, text)
     });

@@ -124,7 +124,7 @@ impl TunablesOptions {
             if samplers.len() > 1 {
                 let what: Vec<String> = config.values().into_values().collect();
                 // Processes warm up before each sample.
-                let once = StopRule { warm_up: false, first_round: true, ..StopRule::fixed(MOST_SAMPLES) };
+                let once = StopRule { warm_up: false, least: 1, ..StopRule::fixed(MOST_SAMPLES) };
                 let rule = StopRule { deadline, ..once };
                 run.interleave_by(&what.join(" "), Metric::Bandwidth, rule, &mut samplers)?;
             }
