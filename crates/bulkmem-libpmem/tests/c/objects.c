@@ -2,11 +2,12 @@
  * A table of objects in a pool of libpmemobj, which writes by libpmem: allocates, copies, fills, replaces and frees them in
  * transactions, some of which are aborted.
  *
- *   objects write POOL SEED STEPS   creates the pool; prints "ready", then takes steps (0: until it is killed)
- *   objects check POOL SEED         opens the pool, and prints how many steps were committed
+ *   objects write POOL SEED STEPS   creates the pool, prints "ready", then executes that many steps
+ *   objects check POOL SEED         opens the pool, checks it, and prints how many steps it has
  *
- * Each object follows from the seed and the step that wrote it, so that the table is known after any number of steps: a
- * check fails if a step is there by half, or an aborted one at all.
+ * A step is a transaction. The bytes of each object depend only on the seed and the step that wrote it, so the contents of the
+ * table are known after any number of steps. The check fails if only a part of a step is found, or anything of an aborted step.
+ * Killing the program does not show a missing flush or fence, because the kernel keeps what was stored: see docs/libpmem.md.
  */
 #include <libpmemobj.h>
 #include <stdint.h>
@@ -33,7 +34,7 @@ static void fail(const char *what, uint64_t step)
 	exit(1);
 }
 
-/* Another number for each. */
+/* Hashes the seed, the step, and what the number is used for. */
 static uint64_t mix(uint64_t seed, uint64_t step, uint64_t use)
 {
 	uint64_t x = seed * 0x9e3779b97f4a7c15 + step * 0xbf58476d1ce4e5b9 + use * 0x94d049bb133111eb;
@@ -142,17 +143,20 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	PMEMobjpool *pool =
-		writes ? pmemobj_create(argv[2], "objects", 64 << 20, 0600) : pmemobj_open(argv[2], "objects");
+		writes ? pmemobj_create(argv[2], "objects", 32 << 20, 0600) : pmemobj_open(argv[2], "objects");
 	if (pool == NULL)
 		fail("no pool", 0);
 	uint64_t seed = strtoull(argv[3], NULL, 10);
 	struct table *table = pmemobj_direct(pmemobj_root(pool, sizeof(struct table)));
+
+	if (table == NULL)
+		fail("no table", 0);
 	if (writes) {
 		uint64_t steps = strtoull(argv[4], NULL, 10);
 
 		puts("ready");
 		fflush(stdout);
-		for (uint64_t step = 1; steps == 0 || step <= steps; step++)
+		for (uint64_t step = 1; step <= steps; step++)
 			take_step(pool, table, seed, step);
 	}
 	check(table, seed);

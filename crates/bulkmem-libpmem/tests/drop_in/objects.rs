@@ -22,7 +22,7 @@ fn program() -> Option<&'static Path> {
         }
         let program = Path::new(SCRATCH).join("objects");
         run(Command::new("cc")
-            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wno-clobbered", "-Werror", "-o"])
             .arg(&program)
             .arg(Path::new(SOURCE).join("tests/c/objects.c"))
             .arg("-lpmemobj"));
@@ -41,6 +41,9 @@ fn with(ours: bool, program: &Path) -> Command {
     command.env("PMEM_IS_PMEM_FORCE", "1");
     command
 }
+
+/// More steps than the program executes before it is killed. If the test itself is killed, the program still ends.
+const ENDLESS: &str = "100000";
 
 const PAIRS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 
@@ -75,7 +78,7 @@ fn each_library_finds_whole_transactions_of_a_killed_program() {
     for (number, (writer, reader)) in PAIRS.into_iter().cycle().take(9).enumerate() {
         let (folder, seed) = (folder(), number.to_string());
         let mut command = with(writer, program);
-        command.current_dir(folder.path()).args(["write", "pool", &seed, "0"]).stdout(Stdio::piped());
+        command.current_dir(folder.path()).args(["write", "pool", &seed, ENDLESS]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();

@@ -50,7 +50,7 @@ const SLACK: f64 = 0.75;
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
 
-/// What the search at one length found.
+/// The result of the search at one length.
 #[derive(Default)]
 struct Searched {
     ranked: Vec<Ranked>,
@@ -161,7 +161,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             let finalists = search::long_finalists(&ranked, &winners, operation, most);
             let mut groups = self.groups(Cost::Throughput, length, &finalists);
             if most >= 2 {
-                self.record_each(&groups, throughput_end, FEWEST_SAMPLES);
+                // What is written before each write-back is not in the estimate.
+                let rounds = if operation == Operation::Persist { 1 } else { FEWEST_SAMPLES };
+                self.record_each(&groups, throughput_end, rounds);
             } else if room >= sample * (finalists.len() + 1) as f64 {
                 // Fewer samples would decide by chance: these only show what the policy does.
                 groups.truncate(1);

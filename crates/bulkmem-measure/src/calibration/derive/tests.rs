@@ -31,6 +31,49 @@ fn at(method: &str, length: u64, gb_per_s: f64, spread: f64) -> Figure {
     }
 }
 
+#[test]
+fn one_or_two_samples_decide_nothing() {
+    let by = |samples: u32| {
+        let figure = |method, length, gb_per_s| Figure { samples: 9, ..at(method, length, gb_per_s, 0.01) };
+        let few = |method, gb_per_s| Figure { samples, ..figure(method, 256 * MIB, gb_per_s) };
+        let figures = [
+            figure("c_library", 64 * MIB, 10.0),
+            figure("clzero", 64 * MIB, 20.0),
+            few("c_library", 30.0),
+            few("clzero", 20.0),
+        ];
+        let choices = choices(&figures, Operation::Clear, Situation::Throughput);
+        choices.last().map(|(length, key)| (*length, key.method.clone())).unwrap()
+    };
+    for samples in [1, 2] {
+        assert_eq!(by(samples), (64 * MIB, "clzero".to_owned()), "{samples}");
+    }
+    assert_eq!(by(3), (256 * MIB, "c_library".to_owned()));
+}
+
+#[test]
+fn figures_of_few_samples_decide_if_there_are_no_others() {
+    let few = |method, gb_per_s| Figure { samples: 1, ..at(method, MIB, gb_per_s, 0.0) };
+    let figures = [few("c_library", 10.0), few("clzero", 20.0)];
+    assert_eq!(choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method, "clzero");
+}
+
+/// The noise of a mean over conditions is less than that of each, and many samples are trusted more.
+#[test]
+fn two_percent_count_if_they_are_measured_often() {
+    let by = |samples: u32, spread: f64| {
+        let figure = |method, gb_per_s| {
+            let conditions = [COLD, Condition { aligned: false, ..COLD }];
+            conditions.map(|condition| Figure { samples, condition, ..at(method, MIB, gb_per_s, spread) })
+        };
+        let figures = [figure("c_library", 10.0), figure("clzero", 10.25)].concat();
+        choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method.clone()
+    };
+    assert_eq!(by(31, 0.02), "clzero");
+    assert_eq!(by(31, 0.2), "c_library", "within the noise");
+    assert_eq!(by(5, 0.0), "c_library", "five samples do not show how much they vary");
+}
+
 fn published() -> serde_json::Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/data/published.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

@@ -155,3 +155,18 @@ fn what_is_hopeless_at_one_length_is_tried_again_at_the_next() {
     let (ranked, _) = explored(answer, AMPLE);
     assert_eq!(seeds(&ranked, Operation::Clear).len(), every_method(Operation::Clear).len());
 }
+
+#[test]
+fn few_compete_where_a_sample_takes_long() {
+    let (ranked, _) = explored(|_, _| 100.0, AMPLE);
+    let also: Vec<Choice> = ranked.iter().rev().map(|it| it.choice).filter(|it| *it.method != *method::c_library()).collect();
+    let c_library = Choice::of(method::c_library(), Operation::Clear);
+    for most in [0, 2, 3] {
+        let finalists = long_finalists(&ranked, &also[..1], Operation::Clear, most);
+        assert_eq!(finalists.len(), most.max(2));
+        assert_eq!(finalists[..2], [c_library, also[0]], "those that won before come first");
+    }
+    // Operations that persist have no C library.
+    let persists = long_finalists(&[], &[], Operation::Persist, 6);
+    assert!(persists.is_empty(), "{persists:?}");
+}
