@@ -46,6 +46,8 @@ pub(super) const LEAST_SAMPLES: usize = 5;
 const FEWEST_SAMPLES: usize = derive::FEWEST_SAMPLES as usize;
 /// Share of the time for a long length that its samples should take by the estimate.
 const SLACK: f64 = 0.75;
+/// Most of an operation's remaining time for a length that is only shown.
+const SHOWN_SHARE: f64 = 0.2;
 /// Share of a length's time for the search, and of the rest for throughput where other costs are measured too.
 const SEARCH_SHARE: f64 = 0.35;
 const THROUGHPUT_SHARE: f64 = 0.65;
@@ -96,7 +98,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 searched.ranked = search::explore(self.session, &cells, &candidates, end);
                 searched.length = length;
             }
-            self.finals(length, &searched, deadline);
+            self.finals(length, &searched, deadline, end);
             candidates = search::seeds(&searched.ranked, operation);
         }
         self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
@@ -134,7 +136,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
     }
 
     /// Measures the best of a search precisely, by every cost.
-    fn finals(&mut self, length: u64, searched: &Searched, end: Duration) {
+    fn finals(&mut self, length: u64, searched: &Searched, end: Duration, operation_end: Duration) {
         let (operation, setting) = (self.operation, self.setting);
         let aftermath = setting.has_aftermath(operation, length);
         let throughput_end = if aftermath { self.session.after_share(THROUGHPUT_SHARE, end) } else { end };
@@ -160,11 +162,12 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             let most = ((most as f64 * SLACK) as usize).min(setting.finalists());
             let finalists = search::long_finalists(&ranked, &winners, operation, most);
             let mut groups = self.groups(Cost::Throughput, length, &finalists);
+            let left = operation_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
             if most >= 2 {
                 // What is written before each write-back is not in the estimate.
                 let rounds = if operation == Operation::Persist { 1 } else { FEWEST_SAMPLES };
                 self.record_each(&groups, throughput_end, rounds);
-            } else if room >= sample * (finalists.len() + 1) as f64 {
+            } else if sample * (finalists.len() + 1) as f64 <= SHOWN_SHARE * left {
                 // Fewer samples would decide by chance: these only show what the policy does.
                 groups.truncate(1);
                 self.record_each(&groups, throughput_end, 1);

@@ -159,7 +159,8 @@ fn what_is_hopeless_at_one_length_is_tried_again_at_the_next() {
 #[test]
 fn few_compete_where_a_sample_takes_long() {
     let (ranked, _) = explored(|_, _| 100.0, AMPLE);
-    let also: Vec<Choice> = ranked.iter().rev().map(|it| it.choice).filter(|it| *it.method != *method::c_library()).collect();
+    let also: Vec<Choice> =
+        ranked.iter().rev().map(|it| it.choice).filter(|it| *it.method != *method::c_library()).collect();
     let c_library = Choice::of(method::c_library(), Operation::Clear);
     for most in [0, 2, 3] {
         let finalists = long_finalists(&ranked, &also[..1], Operation::Clear, most);
