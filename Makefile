@@ -32,7 +32,7 @@ test-kmod-debug: ## The same on a kernel with KASAN and lockdep, which it builds
 test-machines: ## The part of `make test` that boots virtual machines to test the pool under systemd, and persistent memory
 	@scripts/test-kmod.sh pool pmem-6.12
 
-test-glibc: ## Run glibc's own tests of memcpy and memset with the library to preload (ten minutes)
+test-glibc: ## Run glibc's own tests of memcpy, memset and the checked forms with the library to preload (ten minutes)
 	@scripts/glibc-string-tests.sh
 
 test-pmdk: ## Run PMDK's own tests of libpmem, and its pmembench, with Debian's libpmem and with ours (ten minutes)

@@ -121,6 +121,12 @@ cat >"$temporary/build/support/test-driver.c" <<'END'
 int main (void) { return TEST_FUNCTION (); }
 END
 cat >"$temporary/test-skeleton.c" <<'END'
+#include <paths.h>
+static void set_fortify_handler (void (*handler) (int))
+{
+  struct sigaction action = { .sa_handler = handler, .sa_flags = SA_NODEFER };
+  sigaction (SIGABRT, &action, NULL);
+}
 static int create_temp_file (const char *base, char **name)
 {
   static char path[4096];
@@ -147,6 +153,8 @@ build() {
         tst-xbzero-opt) flags=() ;;
         tst-fortify-*)
             source=$temporary/debug/tst-fortify.c
+            # glibc makes this locale for its tests. Any with UTF-8 will do.
+            sed -i 's/de_DE\.UTF-8/C.UTF-8/' "$source"
             flags=(-U_FORTIFY_SOURCE "-D_FORTIFY_SOURCE=${name##*-}")
             ;;
         tst-memmove-overflow) more=("$temporary/support/blob_repeat.c") ;;
