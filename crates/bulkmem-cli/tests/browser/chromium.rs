@@ -49,6 +49,8 @@ impl Chromium {
             .args(["--hide-scrollbars", "--force-color-profile=srgb", "about:blank"])
             .arg(format!("--user-data-dir={}", home.path().display()))
             .env("HOME", home.path())
+            // It leaves a socket there when it is killed.
+            .env("TMPDIR", home.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
