@@ -6,6 +6,7 @@ use bulkmem::Operation;
 use bulkmem::method::{self, Parameters};
 use bulkmem::policy::Choice;
 
+use crate::calibration::plan::LONG;
 use crate::calibration::{Condition, Cost, Figure};
 use crate::engine::LIBPMEM;
 use crate::engine::stats::Summary;
@@ -56,16 +57,14 @@ impl Timing {
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
-/// Figures of fewer samples decide nothing, unless an operation has no others.
+/// At long lengths, fewer samples decide nothing, unless an operation has no other lengths.
 pub(crate) const FEWEST_SAMPLES: u32 = 3;
 
-/// Returns the figures of one operation and cost, by length. Leaves out libpmem's, those of too few samples, and figures that are not
-/// finite and above 0.
+/// Returns the figures of one operation and cost, by length. Leaves out libpmem's, long lengths with too few samples, and figures that
+/// are not finite and above 0.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
-    let own = || figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0);
-    let enough = if own().any(|it| it.samples >= FEWEST_SAMPLES) { FEWEST_SAMPLES } else { 0 };
-    for it in own().filter(|it| it.samples >= enough) {
+    for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
         let disturbance_ns = it.disturbance_ns.unwrap_or_default();
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
@@ -75,7 +74,19 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
             rows.entry(it.length).or_default().entry(key).or_default().0.insert(it.condition, timing);
         }
     }
+    let decides = |length: u64, row: &Row| length < LONG || is_sampled(row);
+    if rows.iter().any(|(length, row)| decides(*length, row)) {
+        rows.retain(|length, row| decides(*length, row));
+    }
     rows
+}
+
+/// True if all candidates that are compared have samples enough. Not single ones are left out: without the C library, nothing would
+/// say that another method is slower.
+fn is_sampled(row: &Row) -> bool {
+    let conditions = shared_conditions(row);
+    let mut compared = row.values().filter(|figures| figures.covers(&conditions));
+    compared.all(|figures| figures.samples(&conditions) >= FEWEST_SAMPLES)
 }
 
 /// Returns the conditions in which the candidates of a row are compared: those that most of them were measured in.

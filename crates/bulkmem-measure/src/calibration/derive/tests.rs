@@ -51,6 +51,27 @@ fn one_or_two_samples_decide_nothing() {
     assert_eq!(by(3), (256 * MIB, "c_library".to_owned()));
 }
 
+/// Where the C library has few samples, a quick calibration must not choose without it.
+#[test]
+fn the_c_library_bars_slower_methods_by_few_samples_too() {
+    let warm = Condition { warm: true, ..COLD };
+    let figure = |method, length, condition, gb_per_s, samples| Figure {
+        samples,
+        condition,
+        ..at(method, length, gb_per_s, 0.01)
+    };
+    let figures = [
+        figure("c_library", 64 << 10, COLD, 20.0, 9),
+        figure("clzero", 64 << 10, COLD, 10.0, 9),
+        figure("c_library", MIB, COLD, 10.0, 3),
+        figure("clzero", MIB, COLD, 20.0, 3),
+        figure("c_library", MIB, warm, 40.0, 1),
+        figure("clzero", MIB, warm, 20.0, 1),
+    ];
+    let choices = choices(&figures, Operation::Clear, Situation::Throughput);
+    assert!(choices.iter().all(|(_, key)| key.is_c_library()), "{choices:?}");
+}
+
 #[test]
 fn figures_of_few_samples_decide_if_there_are_no_others() {
     let few = |method, gb_per_s| Figure { samples: 1, ..at(method, MIB, gb_per_s, 0.0) };

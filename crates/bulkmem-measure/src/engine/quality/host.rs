@@ -94,6 +94,9 @@ struct Process {
     name: String,
     parent: u32,
     seconds: f64,
+    /// Ticks from the start of the machine: of two processes with the same number, another. A process can change its name, and the kernel's
+    /// workers do so all the time.
+    started: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -155,7 +158,7 @@ pub(super) fn between(before: &Snapshot, after: &Snapshot) -> Option<Disturbance
     }
     let since = |before: f64, after: f64| (after - before).max(0.0);
     let used = |pid: &u32, process: &Process| {
-        let earlier = before.processes.get(pid).filter(|earlier| earlier.name == process.name);
+        let earlier = before.processes.get(pid).filter(|earlier| earlier.started == process.started);
         since(earlier.map_or(0.0, |earlier| earlier.seconds), process.seconds)
     };
     // Children that still run are this process's own as well, and not yet in its own account.
@@ -284,8 +287,9 @@ fn process(stat: &[u8]) -> Option<Process> {
     let name = head.split_once('(')?.1.replace(char::is_control, "?");
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Counted from the field after the name: state, parent, …, user time, system time.
-    Some(Process { name, parent: number(1)? as u32, seconds: (number(11)? + number(12)?) as f64 * tick() })
+    // Counted from the field after the name: state, parent, …, user time, system time, …, start.
+    let seconds = (number(11)? + number(12)?) as f64 * tick();
+    Some(Process { name, parent: number(1)? as u32, seconds, started: number(19)? })
 }
 
 #[cfg(test)]

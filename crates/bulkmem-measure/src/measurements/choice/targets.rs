@@ -251,7 +251,8 @@ fn every_state(rows: &[&Row]) -> Vec<Check> {
     let regrets = regrets(between.iter().copied());
     let each = regrets.iter().filter_map(|&(whole, regret)| {
         let (ratio, most, configuration) = times_best(whole)?;
-        Some((regret, (1.0 + regret) * ratio / most - 1.0, configuration))
+        let least = if most.is_finite() { (1.0 + regret) * ratio / most - 1.0 } else { f64::NEG_INFINITY };
+        Some((regret, least, configuration))
     });
     let mean = mean_regret(regrets.iter().map(|it| it.1)).map(|mean| {
         let all: Vec<f64> = between.iter().filter_map(|it| it.regret_of_all).collect();

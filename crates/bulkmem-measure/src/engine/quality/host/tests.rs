@@ -9,7 +9,8 @@ const OWN: u32 = 100;
 fn second(busy: f64, own: f64, others: &[(u32, &str, u32, f64)]) -> Option<Disturbance> {
     let at = Instant::now();
     let system = System { processors: 2, busy: 50.0, ..System::default() };
-    let process = |name: &str, parent, seconds| Process { name: name.to_owned(), parent, seconds };
+    let process =
+        |name: &str, parent, seconds| Process { name: name.to_owned(), parent, seconds, started: 9 };
     let before = Snapshot {
         at,
         system: system.clone(),
@@ -42,6 +43,27 @@ fn others_are_what_this_process_did_not_use_and_the_busiest_is_named() {
     assert!(text.starts_with("0.93 of 2 processors (most: `yes`, pid 1234"), "{text}");
     assert!(text.contains("give way 20 times"), "{text}");
     assert_eq!(found.load.busiest.len(), 2);
+}
+
+/// What it used before counts only as long as it is the same process, whatever its name is now.
+#[test]
+fn a_process_that_changes_its_name_stays_the_same() {
+    let moment = |at, name: &str, started, seconds, busy| Snapshot {
+        at,
+        system: System { processors: 2, busy, ..System::default() },
+        pid: OWN,
+        seconds: 0.0,
+        put_off: 0,
+        processes: [(7, Process { name: name.to_owned(), parent: 2, seconds, started })].into(),
+    };
+    let used = |started_later| {
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        let before = moment(now, "kworker/0:1-mm", 9, 30.0, 50.0);
+        let after = moment(later, "kworker/0:1-events", started_later, 30.5, 50.5);
+        between(&before, &after).unwrap().load.busiest[0].processors
+    };
+    assert!((used(9) - 0.5).abs() < 0.01, "the same process");
+    assert!((used(10) - 30.5).abs() < 0.01, "another process with its number");
 }
 
 #[test]
@@ -141,7 +163,7 @@ fn the_kernels_files_are_read() {
     assert_eq!(throttled("usage_usec 7\nnr_throttled 2\nthrottled_usec 1500000\n"), Some(1.5));
     let line = b"4242 (a) b (c) S 17 4242 4242 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 99 0 0\n";
     let read = process(line).unwrap();
-    assert_eq!((read.name.as_str(), read.parent), ("a) b (c", 17));
+    assert_eq!((read.name.as_str(), read.parent, read.started), ("a) b (c", 17, 99));
     assert!((read.seconds - 200.0 * tick()).abs() < 1e-9);
 }
 
