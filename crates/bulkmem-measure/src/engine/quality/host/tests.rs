@@ -45,7 +45,7 @@ fn others_are_what_this_process_did_not_use_and_the_busiest_is_named() {
     assert_eq!(found.load.busiest.len(), 2);
 }
 
-/// What it used before counts only as long as it is the same process, whatever its name is now.
+/// Time used before counts only if it is the same process, whatever its name is now.
 #[test]
 fn a_process_that_changes_its_name_stays_the_same() {
     let moment = |at, name: &str, started, seconds, busy| Snapshot {
