@@ -145,6 +145,9 @@ int main (int argc, char **argv)
 }
 END
 
+cp "$temporary"/include/{libc-diag,array_length}.h "$temporary/build/"
+cp "$temporary/support/blob_repeat.h" "$temporary/build/support/"
+
 # build NAME: builds a test.
 build() {
     local name=$1 source=$temporary/string/$1.c flags=(-fno-builtin -fno-tree-loop-distribute-patterns) more=()
@@ -159,8 +162,6 @@ build() {
             ;;
         tst-memmove-overflow) more=("$temporary/support/blob_repeat.c") ;;
     esac
-    for header in libc-diag array_length; do cp "$temporary/include/$header.h" "$temporary/build/"; done
-    cp "$temporary/support/blob_repeat.h" "$temporary/build/support/"
     gcc -std=gnu11 -O2 -w -D_GNU_SOURCE "${flags[@]}" -I"$temporary/build" -o "$temporary/$name" "$source" "${more[@]}"
 }
 

@@ -192,13 +192,10 @@ fn tune(
 }
 
 /// Returns the candidates to start the next length with: the best of each method in the order of this length's ranking,
-/// then all other methods, since a method that is slow within the cache may be the best beyond it.
+/// then all other methods, since a method that is slow within the cache may be the best beyond it. A copy with a prefetch of the
+/// source counts as another method.
 pub(crate) fn seeds(ranked: &[Ranked], operation: Operation) -> Vec<Choice> {
-    first_of_each_with_prefetch(ranked.iter().map(|entry| entry.choice).chain(every_method(operation)))
-}
-
-/// Returns the first choice of each method; a copy with a prefetch of the source counts as another method.
-pub(crate) fn first_of_each_with_prefetch(choices: impl IntoIterator<Item = Choice>) -> Vec<Choice> {
+    let choices = ranked.iter().map(|entry| entry.choice).chain(every_method(operation));
     first_of_each(choices, |choice| (choice.method.name, choice.parameters.read_distance > 0))
 }
 
