@@ -82,7 +82,7 @@ impl Bypassed {
 
     /// Returns the verdict to follow in a range that begins at an address, after a look there. Lengths of another class belong to
     /// another range, since a part of a range may be cached when all of it is not.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reconsider(&self, address: usize, class: u8, verdict: CacheVerdict) -> CacheVerdict {
         if verdict == CacheVerdict::Unmapped {
             return verdict;

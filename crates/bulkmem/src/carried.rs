@@ -24,6 +24,14 @@ static STREAMS: [[Stream; SLOTS]; Operation::ALL.len()] =
 pub(crate) struct Stream {
     known: AtomicU64,
     pub(crate) bypassed: Bypassed,
+    /// How often looks have found each state of the cache, in the order of [`CacheVerdict`].
+    found: [AtomicU64; 3],
+}
+
+/// Returns how often looks of an operation have found each state of the cache, over all threads.
+pub(crate) fn counts(operation: Operation) -> [u64; 3] {
+    let all = STREAMS[operation as usize].iter().map(Stream::counts);
+    all.reduce(|sum, of_one| std::array::from_fn(|at| sum[at] + of_one[at])).unwrap_or_default()
 }
 
 /// What is known about a stream between two calls.
@@ -71,6 +79,7 @@ impl Known {
     }
 
     /// After a look.
+    #[inline(always)]
     pub(crate) fn looked(self, verdict: Option<CacheVerdict>, class: u8) -> Known {
         if (verdict, class) != (self.verdict, self.class) {
             return Known { verdict, class, ..Known::default() };
@@ -87,12 +96,8 @@ impl Known {
     }
 
     fn word(self) -> u64 {
-        let verdict: u64 = match self.verdict {
-            None => 0,
-            Some(CacheVerdict::Cached) => 1,
-            Some(CacheVerdict::Uncached) => 2,
-            Some(CacheVerdict::Unmapped) => 3,
-        };
+        // In the order of declaration.
+        let verdict = self.verdict.map_or(0, |verdict| verdict as u64 + 1);
         let fields = [
             (CLASS_BITS, u64::from(self.class)),
             (AGREED_BITS, u64::from(self.agreed)),
@@ -124,7 +129,11 @@ impl Known {
 
 impl Stream {
     pub(crate) const fn new() -> Stream {
-        Stream { known: AtomicU64::new(0), bypassed: Bypassed::new() }
+        Stream {
+            known: AtomicU64::new(0),
+            bypassed: Bypassed::new(),
+            found: [const { AtomicU64::new(0) }; 3],
+        }
     }
 
     /// The stream of the calling thread and an operation.
@@ -135,6 +144,16 @@ impl Stream {
         // and a thread whose stack grows past such a boundary gets another.
         let spread = ((&raw const on_stack).addr() as u64 >> 16).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &STREAMS[operation as usize][(spread >> 60) as usize % SLOTS]
+    }
+
+    /// Counts a verdict of a look.
+    #[inline(always)]
+    pub(crate) fn count(&self, verdict: CacheVerdict) {
+        self.found[verdict as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn counts(&self) -> [u64; 3] {
+        self.found.each_ref().map(|count| count.load(Relaxed))
     }
 
     /// The class of a call or piece of that length, which may be too short to look but for the total that it is part of.
@@ -154,13 +173,13 @@ impl Stream {
         Some(known.verdict)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load(&self) -> Known {
         Known::of(self.known.load(Relaxed))
     }
 
     /// Another thread that shares the stream may overwrite it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn store(&self, known: Known) {
         self.known.store(known.word(), Relaxed);
     }

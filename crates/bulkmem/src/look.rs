@@ -16,8 +16,9 @@
 //!
 //! [`Options::look`]: crate::Options::look
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use crate::carried;
 use crate::clock;
 use crate::operation::Operation;
 
@@ -26,10 +27,6 @@ static STATE: AtomicU8 = AtomicU8::new(UNDECIDED);
 const UNDECIDED: u8 = 0;
 const ON: u8 = 1;
 const OFF: u8 = 2;
-
-/// By operation: how often each verdict was found.
-static COUNTS: [[AtomicU64; 3]; Operation::ALL.len()] =
-    [const { [const { AtomicU64::new(0) }; 3] }; Operation::ALL.len()];
 
 /// How often operations have found memory in each state, since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,18 +42,8 @@ pub struct Counts {
 
 /// Returns how often an operation has found memory in each state, over all threads.
 pub fn counts(operation: Operation) -> Counts {
-    let [cached, uncached, unmapped] = &COUNTS[operation as usize];
-    Counts {
-        cached: cached.load(Relaxed),
-        uncached: uncached.load(Relaxed),
-        unmapped: unmapped.load(Relaxed),
-    }
-}
-
-/// Counts a verdict by its number in the order of [`Counts`].
-#[inline]
-pub(crate) fn count(operation: Operation, verdict: usize) {
-    COUNTS[operation as usize][verdict].fetch_add(1, Relaxed);
+    let [cached, uncached, unmapped] = carried::counts(operation);
+    Counts { cached, uncached, unmapped }
 }
 
 /// True if operations may look.

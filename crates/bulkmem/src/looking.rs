@@ -5,49 +5,58 @@ use std::ops::Range;
 use crate::carried::{Known, Stream};
 use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
-use crate::look;
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, INTERVAL, Look};
 use crate::populate;
-use crate::probe;
+use crate::probe::{self, HUGE_PAGE};
 
 /// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
 /// A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
-/// Looks at longer ranges than a huge page begin with their first bytes: the kernel clears every page that a look reaches, and a
-/// huge page that is cleared megabytes ahead has left the second-level cache when its bytes are written.
-const HUGE_PAGE: usize = 2 << 20;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
+
+/// The steps of a call that looks. Each is found when it is needed: what a call reads to find it is part of its time.
+pub(crate) trait Steps<'c>: Copy {
+    /// The type of its kernels.
+    type Kernel: Kernel;
+
+    /// For a verdict.
+    fn after(&self, verdict: CacheVerdict) -> Step<'c, Self::Kernel>;
+
+    /// By length alone: for pieces that are too short, and if the clock fails.
+    fn by_length(&self) -> Step<'c, Self::Kernel>;
+
+    /// For memory whose pages the kernel has just mapped in advance; `None` if it must not do that.
+    fn populated(&self) -> Option<Step<'c, Self::Kernel>>;
+
+    /// If new huge pages are to be bypassed, the ticks from which reaching a page means that it is one.
+    fn huge_from(&self) -> Option<u64>;
+
+    /// False if the speed of the step for a verdict depends on the length of one call.
+    fn may_be_cut(&self, verdict: CacheVerdict) -> bool;
+}
+
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
-pub(crate) struct Looking<'c, K: 'static, S, C> {
+pub(crate) struct Looking<'c, S> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,
     /// The smallest length for which a look pays, with the intent of the call.
     pub(crate) from: usize,
-    /// Returns the step for a verdict.
-    pub(crate) step_for: S,
-    /// False if its speed depends on the length of one call.
-    pub(crate) may_be_cut: C,
-    /// By length alone: for pieces that are too short, and if the clock fails.
-    pub(crate) otherwise: Step<'c, K>,
-    /// For memory whose pages the kernel has just mapped in advance; `None` if it must not do that.
-    pub(crate) populated: Option<Step<'c, K>>,
     /// The length of the call.
     pub(crate) whole: usize,
-    /// If new huge pages are to be bypassed, the ticks from which reaching a page means that it is one.
-    pub(crate) huge_from: Option<u64>,
+    pub(crate) steps: S,
     /// Carries verdicts from call to call.
     pub(crate) stream: &'c Stream,
 }
 
-impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> bool> Looking<'c, K, S, C> {
+impl<'c, S: Steps<'c>> Looking<'c, S> {
     /// Works on a piece. Returns true if the calling thread must fence.
     ///
     /// # Safety
     /// As the kernel's type says, of the piece.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) unsafe fn run(&self, memory: &Memory, piece: Range<usize>) -> bool {
         // SAFETY: passed on from the caller.
         unsafe { self.run_by(memory, piece, clock::ticks) }
@@ -56,25 +65,46 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     /// # Safety
     /// As [`Looking::run`].
     #[inline(always)]
-    unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
-        if piece.len() < INTERVAL.max(self.from) {
-            // SAFETY: passed on from the caller.
-            return unsafe { self.carry(memory, piece, clock) };
+    unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, clock: impl FnMut() -> u64) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            if piece.len() < INTERVAL.max(self.from) {
+                self.carry(memory, piece, clock)
+            } else {
+                self.by_interval(memory, piece, clock)
+            }
         }
+    }
+
+    /// Works on a piece that is long enough for further looks. Returns true if the calling thread must fence.
+    ///
+    /// # Safety
+    /// As [`Looking::run`].
+    #[inline(never)]
+    unsafe fn by_interval(
+        self,
+        memory: &Memory,
+        piece: Range<usize>,
+        mut clock: impl FnMut() -> u64,
+    ) -> bool {
         let mut weak = false;
         let mut at = piece.start;
+        let huge_from = self.steps.huge_from();
         while at < piece.end {
             let rest = piece.end - at;
-            // SAFETY: passed on from the caller; what is looked at lies within the piece.
-            let found = unsafe { self.look_at(memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            // SAFETY: passed on from the caller; what is looked at lies within the piece. Looks are for operations that write, and calls
+            // whose ranges overlap are not planned.
+            let found =
+                unsafe { probe::look_at(self.look, memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            self.count(found);
             let verdict = found.map(|(verdict, reaching)| match verdict {
-                CacheVerdict::Unmapped if self.huge_from.is_some_and(|from| reaching >= from) => {
+                CacheVerdict::Unmapped if huge_from.is_some_and(|from| reaching >= from) => {
                     CacheVerdict::Uncached
                 }
                 verdict => verdict,
             });
             let step = self.step(verdict);
-            let may_be_cut = verdict.is_some_and(&self.may_be_cut);
+            let may_be_cut = verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
             let interval = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
             let mut length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
             if length < rest && matches!(found, Some((CacheVerdict::Unmapped, _))) {
@@ -98,38 +128,31 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         let length = piece.len();
         let part_of_total = self.whole < self.from;
         let class = Stream::class(part_of_total, length);
-        // A call on one thread has mostly tried before it came here. Pieces of a call on several threads try here only.
-        if let Some(verdict) = self.stream.follow(class, length) {
-            let step = self.step(verdict);
-            // SAFETY: passed on from the caller.
-            unsafe { step.call(memory, piece) }
-            return step.weak;
-        }
         let shortest = if part_of_total { probe::LEAST } else { self.from };
-        if length < shortest {
-            // SAFETY: passed on from the caller.
-            unsafe { self.otherwise.call(memory, piece) }
-            return self.otherwise.weak;
-        }
-        // SAFETY: passed on from the caller.
-        let found = unsafe { self.look_at(memory, piece.clone(), &mut clock) }.map(|(verdict, _)| verdict);
-        let verdict = if part_of_total {
-            found
+        // A call on one thread has mostly tried before it came here. Pieces of a call on several threads try here only.
+        let verdict = if let Some(verdict) = self.stream.follow(class, length) {
+            verdict
+        } else if length < shortest {
+            None
         } else {
-            found.map(|found| self.reconsider(memory, &piece, class, found))
+            // SAFETY: passed on from the caller; see above.
+            let found = unsafe { probe::look_at(self.look, memory, piece.clone(), &mut clock) };
+            self.count(found);
+            let found = found.map(|(verdict, _)| verdict);
+            let (verdict, known) = if part_of_total {
+                // Each part has its own pages to map.
+                let populates = found == Some(CacheVerdict::Unmapped) && self.steps.populated().is_some();
+                let left = if populates { 0 } else { INTERVAL as u64 };
+                (found, Known { verdict: found, class, left, ..Known::default() }.less(length))
+            } else {
+                let verdict = found.map(|found| self.reconsider(memory, &piece, class, found));
+                (verdict, self.stream.load().looked(verdict, class))
+            };
+            self.stream.store(known);
+            verdict
         };
-        let step = self.step(verdict);
-        let known = if part_of_total {
-            // Each part has its own pages to map.
-            let populates = verdict == Some(CacheVerdict::Unmapped) && self.populated.is_some();
-            let left = if populates { 0 } else { INTERVAL as u64 };
-            Known { verdict, class, left, ..Known::default() }.less(length)
-        } else {
-            self.stream.load().looked(verdict, class)
-        };
-        self.stream.store(known);
         // SAFETY: passed on from the caller.
-        unsafe { self.work(memory, piece, verdict, step) }
+        unsafe { self.work(memory, piece, verdict, self.step(verdict)) }
     }
 
     /// Works on a part that was looked at, by the step for the verdict. Returns true if the calling thread must fence.
@@ -142,9 +165,10 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         memory: &Memory,
         part: Range<usize>,
         verdict: Option<CacheVerdict>,
-        step: Step<'c, K>,
+        step: Step<'c, S::Kernel>,
     ) -> bool {
-        if let (Some(CacheVerdict::Unmapped), Some(populated)) = (verdict, self.populated) {
+        let populated = if verdict == Some(CacheVerdict::Unmapped) { self.steps.populated() } else { None };
+        if let Some(populated) = populated {
             // SAFETY: passed on from the caller.
             return unsafe { populate_and_work(memory, part, populated, step) };
         }
@@ -153,34 +177,11 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
         step.weak
     }
 
-    /// Looks at a part of a piece, judges, and counts the verdict. Returns it with the ticks until the pages were reached.
-    ///
-    /// # Safety
-    /// As [`Looking::run`], of the part.
     #[inline(always)]
-    unsafe fn look_at(
-        &self,
-        memory: &Memory,
-        part: Range<usize>,
-        clock: &mut impl FnMut() -> u64,
-    ) -> Option<(CacheVerdict, u64)> {
-        let mut look_at = |part: Range<usize>| {
-            // SAFETY: passed on from the caller. Looks are for operations that write, and calls whose ranges overlap are not
-            // planned.
-            let times = unsafe { probe::take(memory, part, self.look.cached_below, clock) };
-            Some((self.look.judge(times.reaching, times.storing)?, times.reaching))
-        };
-        let mut found = None;
-        if part.len() > HUGE_PAGE && self.look.unmapped.is_some() {
-            found = look_at(part.start..part.start + probe::BEGINNING);
-        }
-        if !matches!(found, Some((CacheVerdict::Unmapped, _))) {
-            found = look_at(part);
-        }
+    fn count(&self, found: Option<(CacheVerdict, u64)>) {
         if let Some((verdict, _)) = found {
-            look::count(self.operation, verdict as usize);
+            self.stream.count(verdict);
         }
-        found
     }
 
     /// Returns the verdict to follow in a piece after a look: calls that have themselves kept memory out of the cache make
@@ -202,8 +203,8 @@ impl<'c, K: Kernel, S: Fn(CacheVerdict) -> Step<'c, K>, C: Fn(CacheVerdict) -> b
     }
 
     #[inline(always)]
-    fn step(&self, verdict: Option<CacheVerdict>) -> Step<'c, K> {
-        verdict.map_or(self.otherwise, &self.step_for)
+    fn step(&self, verdict: Option<CacheVerdict>) -> Step<'c, S::Kernel> {
+        verdict.map_or_else(|| self.steps.by_length(), |verdict| self.steps.after(verdict))
     }
 }
 
@@ -264,8 +265,42 @@ mod tests {
     writes!(OTHERWISE, b'o');
     writes!(POPULATED, b'p');
 
-    type Planted =
-        Looking<'static, FillFn, fn(CacheVerdict) -> Step<'static, FillFn>, fn(CacheVerdict) -> bool>;
+    type Planted = Looking<'static, Kernels>;
+
+    #[derive(Clone, Copy)]
+    struct Kernels {
+        uncached_may_be_cut: bool,
+        populates: bool,
+        huge_from: Option<u64>,
+    }
+
+    impl Steps<'static> for Kernels {
+        type Kernel = FillFn;
+
+        fn after(&self, verdict: CacheVerdict) -> Step<'static, FillFn> {
+            match verdict {
+                CacheVerdict::Cached => step(&CACHED, false),
+                CacheVerdict::Uncached => step(&UNCACHED, true),
+                CacheVerdict::Unmapped => step(&UNMAPPED, false),
+            }
+        }
+
+        fn by_length(&self) -> Step<'static, FillFn> {
+            step(&OTHERWISE, false)
+        }
+
+        fn populated(&self) -> Option<Step<'static, FillFn>> {
+            self.populates.then(|| step(&POPULATED, true))
+        }
+
+        fn huge_from(&self) -> Option<u64> {
+            self.huge_from
+        }
+
+        fn may_be_cut(&self, verdict: CacheVerdict) -> bool {
+            self.uncached_may_be_cut || verdict != CacheVerdict::Uncached
+        }
+    }
 
     fn step(entry: &'static Entry<FillFn>, weak: bool) -> Step<'static, FillFn> {
         Step { entry, parameters: &Parameters::NONE, weak }
@@ -278,18 +313,15 @@ mod tests {
             operation: Operation::FillPersist,
             look: Box::leak(Box::new(Look { from: FROM, cached_below: 100, unmapped: Some(unmapped) })),
             from: FROM,
-            step_for: |verdict| match verdict {
-                CacheVerdict::Cached => step(&CACHED, false),
-                CacheVerdict::Uncached => step(&UNCACHED, true),
-                CacheVerdict::Unmapped => step(&UNMAPPED, false),
-            },
-            may_be_cut: |_| true,
-            otherwise: step(&OTHERWISE, false),
-            populated: None,
             whole: FROM,
-            huge_from: None,
+            steps: Kernels { uncached_may_be_cut: true, populates: false, huge_from: None },
             stream: Box::leak(Box::new(Stream::new())),
         }
+    }
+
+    fn with(populates: bool, huge_from: Option<u64>) -> Planted {
+        let looking = looking();
+        Looking { steps: Kernels { populates, huge_from, ..looking.steps }, ..looking }
     }
 
     /// One that does not look at the beginning first.
@@ -381,7 +413,7 @@ mod tests {
             run(&looking, length + 1, &[FINDS_CACHED, FINDS_UNCACHED]),
             (vec![c, (b'u', WORTH_ANOTHER)], true)
         );
-        looking.may_be_cut = |verdict| verdict != CacheVerdict::Uncached;
+        looking.steps.uncached_may_be_cut = false;
         let length = 3 * LONGEST_INTERVAL;
         assert_eq!(
             run(&looking, length, &[FINDS_ALL_UNCACHED]).0,
@@ -414,14 +446,12 @@ mod tests {
     #[test]
     fn new_huge_pages_may_be_treated_as_memory_that_is_not_cached() {
         const REACHES_HUGE: &[u64] = &[5000, 50];
-        let populated = Some(step(&POPULATED, true));
-        let looking = Looking { huge_from: Some(5000), populated, ..looking() };
+        let looking = with(true, Some(5000));
         // The kernel need not map them in advance.
         assert_eq!(run(&looking, INTERVAL, &[REACHES_HUGE]), (vec![(b'u', INTERVAL)], true));
-        let looking = Looking { populated: None, ..looking };
+        let looking = with(false, Some(5000));
         assert_eq!(run(&looking, INTERVAL, &[&[4999, 50]]), (vec![(b'm', INTERVAL)], false), "base pages");
-        let without = Looking { huge_from: None, ..looking };
-        assert_eq!(run(&without, INTERVAL, &[REACHES_HUGE]), (vec![(b'm', INTERVAL)], false));
+        assert_eq!(run(&with(false, None), INTERVAL, &[REACHES_HUGE]), (vec![(b'm', INTERVAL)], false));
         // The work ends with a huge page, and the next look is at another one.
         let looks = [&[0], REACHES_HUGE, &[0], FINDS_UNMAPPED].concat();
         let (runs, weak) = run_at(12_345, &looking, LONGEST_INTERVAL + 2 * WORTH_ANOTHER, &looks);
@@ -435,8 +465,7 @@ mod tests {
         if !populate::kernel_can() {
             return;
         }
-        let populated = Some(step(&POPULATED, true));
-        let looking = || Looking { populated, stream: Box::leak(Box::new(Stream::new())), ..looking() };
+        let looking = || with(true, None);
         // Memory of the allocator may be written to, whether it is mapped or not.
         assert_eq!(run(&looking(), 1 << 20, &[FINDS_UNMAPPED]), (vec![(b'p', 1 << 20)], true));
         assert_eq!(run(&looking(), FROM, &[FINDS_UNMAPPED]), (vec![(b'p', FROM)], true));
@@ -559,12 +588,9 @@ mod tests {
     #[test]
     fn verdicts_are_counted() {
         let looking = Looking { operation: Operation::CopyPersist, ..looking() };
-        let before = look::counts(looking.operation);
         let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
         let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED, FINDS_ALL_UNCACHED]);
         run(&looking, length, &[&cached[..], &uncached, &[FINDS_UNMAPPED]].concat());
-        let after = look::counts(looking.operation);
-        assert_eq!((after.cached, after.uncached), (before.cached + 1, before.uncached + 1));
-        assert_eq!(after.unmapped, before.unmapped + 1);
+        assert_eq!(looking.stream.counts(), [1, 1, 1]);
     }
 }

@@ -1,5 +1,7 @@
 //! Options for operations, and how they select a method.
 
+use std::marker::PhantomData;
+
 use crate::durability::Durability;
 use crate::error::Error;
 use crate::kernel::{Kernel, Memory, Step};
@@ -7,7 +9,7 @@ use crate::look;
 use crate::machine;
 use crate::method::{self, CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
-use crate::plan::{Followed, Plan, PlannedLook};
+use crate::plan::{Followed, Plan, PlannedLook, SUPPORTED};
 use crate::policy::{self, Choice, Policy, Rules};
 use crate::short_calls::ShortPersists;
 use crate::threads::Threads;
@@ -227,11 +229,16 @@ impl<'p> Options<'p> {
         match rules {
             Some(rules) if self.total_len <= length => rules.choose(operation, length, self.intent),
             Some(rules) => {
-                let shortest = if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART };
-                rules.choose_part(operation, length, self.total_len, self.intent, shortest)
+                rules.choose_part(operation, length, self.total_len, self.intent, self.shortest_part())
             }
             None => policy::built_in(operation),
         }
+    }
+
+    /// Shorter parts of a total get the method for their own length.
+    #[inline(always)]
+    fn shortest_part(&self) -> usize {
+        if self.deferred { 0 } else { policy::SHORTEST_FENCED_PART }
     }
 
     /// The rules to use; `None` while the process-wide policy is being loaded.
@@ -268,33 +275,42 @@ impl<'p> Options<'p> {
     #[inline(always)]
     fn plan<K: Kernel>(&self, operation: Operation, length: usize) -> Option<Plan<'_, K>> {
         let threads = self.thread_count(operation, length);
-        let (choice, look) = match &self.forced {
+        let choice = match &self.forced {
             // Without the policy, which need not be loaded then.
-            Some((forced, choice)) if *forced == operation => (choice, None),
+            Some((forced, choice)) if *forced == operation => choice,
             _ => {
                 let rules = self.rules();
-                let look = rules.and_then(|rules| self.look_by(rules, operation, length));
+                let look = rules.and_then(|rules| self.look_by(rules, operation, length, threads));
                 let followed = match look {
                     None => Followed::Otherwise,
-                    Some(look) if threads <= 1 => look.follow(length),
+                    Some(look) if threads <= 1 => look.follow(),
                     Some(_) => Followed::Looks,
                 };
-                match followed {
-                    Followed::Choice(choice) => (choice, None),
-                    Followed::Otherwise => (self.choose(rules, operation, length), None),
-                    Followed::Looks => (self.choose(rules, operation, length), look),
+                match (followed, look) {
+                    (Followed::Looks, Some(look)) => {
+                        return Some(Plan::looking(look, self.workers));
+                    }
+                    (Followed::Choice(choice), _) => choice,
+                    _ => self.choose(rules, operation, length),
                 }
             }
         };
-        let step = Step::new(choice, operation)?;
-        Some(Plan::new(step, look, threads, self.workers))
+        Some(Plan::new(Step::new(choice, operation)?, threads, self.workers))
     }
 
     /// What a call needs to look at the cache state, if it does.
     #[inline(always)]
-    fn look_by<'a>(&self, rules: &'a Rules, operation: Operation, length: usize) -> Option<PlannedLook<'a>> {
+    fn look_by<'a, K: Kernel>(
+        &self,
+        rules: &'a Rules,
+        operation: Operation,
+        length: usize,
+        threads: usize,
+    ) -> Option<PlannedLook<'a, K>> {
         let Options { intent, total_len, populate, .. } = *self;
-        let look = PlannedLook { rules, operation, intent, total_len, populate };
+        let (shortest, kernel) = (self.shortest_part(), PhantomData);
+        let look =
+            PlannedLook { rules, operation, intent, length, total_len, shortest, populate, threads, kernel };
         let from = look.from();
         // Also with an endless total.
         if self.blind || from == usize::MAX {
@@ -316,7 +332,7 @@ impl<'p> Options<'p> {
         let plan = match self.aliased(memory) {
             Some(choice) => {
                 let threads = self.thread_count(Operation::Copy, memory.length);
-                Step::new(choice, Operation::Copy).map(|step| Plan::new(step, None, threads, self.workers))
+                Step::new(choice, Operation::Copy).map(|step| Plan::new(step, threads, self.workers))
             }
             None => self.plan(Operation::Copy, memory.length),
         };
@@ -371,9 +387,6 @@ impl<'p> Options<'p> {
         durability == Durability::CachesIncluded && self.forced.is_none_or(|(forced, _)| forced != operation)
     }
 }
-
-/// Policies, and the check of forced methods, guarantee it.
-const SUPPORTED: &str = "the chosen method supports the operation";
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {

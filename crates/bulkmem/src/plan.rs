@@ -1,10 +1,11 @@
 //! How one call is executed: a kernel, its parameters, the number of threads, and the fence.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::carried::Stream;
 use crate::kernel::{Kernel, Memory, Step};
-use crate::looking::Looking;
+use crate::looking::{Looking, Steps};
 use crate::method;
 use crate::operation::{Intent, Operation};
 use crate::policy::{CacheVerdict, Choice, Rules, Situation};
@@ -14,14 +15,21 @@ use crate::workers::Workers;
 
 /// What a call needs to look at the cache state. Small, because most calls do not look.
 #[derive(Clone, Copy)]
-pub(crate) struct PlannedLook<'c> {
+pub(crate) struct PlannedLook<'c, K> {
     pub(crate) rules: &'c Rules,
     pub(crate) operation: Operation,
     pub(crate) intent: Intent,
+    /// The length of the call.
+    pub(crate) length: usize,
     /// The total length that the call is part of.
     pub(crate) total_len: usize,
+    /// Shorter parts of a total [get the method for their own length](Rules::choose_part).
+    pub(crate) shortest: usize,
     /// True if the kernel may map pages in advance.
     pub(crate) populate: bool,
+    /// How many threads take part.
+    pub(crate) threads: usize,
+    pub(crate) kernel: PhantomData<K>,
 }
 
 /// How a call proceeds.
@@ -34,7 +42,7 @@ pub(crate) enum Followed<'c> {
     Otherwise,
 }
 
-impl<'c> PlannedLook<'c> {
+impl<'c, K: Kernel> PlannedLook<'c, K> {
     /// The length from which a call looks on its own.
     #[inline(always)]
     pub(crate) fn from(&self) -> usize {
@@ -47,40 +55,30 @@ impl<'c> PlannedLook<'c> {
         rules.looks_from(operation, intent)
     }
 
-    /// Decides how a call of that length on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that
-    /// no look is prepared for them: that took 200 instructions more.
+    /// Decides how a call on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that no look is
+    /// prepared for them: that took 200 instructions more.
     #[inline(always)]
-    pub(crate) fn follow(&self, length: usize) -> Followed<'c> {
-        self.follow_in(Stream::of_this_thread(self.operation), length)
+    pub(crate) fn follow(&self) -> Followed<'c> {
+        self.follow_in(Stream::of_this_thread(self.operation))
     }
 
     #[inline(always)]
-    fn follow_in(&self, stream: &Stream, length: usize) -> Followed<'c> {
-        let part_of_total = length < self.from();
-        let class = Stream::class(part_of_total, length);
-        match stream.follow(class, length) {
+    fn follow_in(&self, stream: &Stream) -> Followed<'c> {
+        let part_of_total = self.length < self.from();
+        let class = Stream::class(part_of_total, self.length);
+        match stream.follow(class, self.length) {
             None => Followed::Looks,
             Some(verdict) => {
-                let choice = verdict.and_then(|verdict| self.choice(verdict, length, 1));
+                let choice = verdict.and_then(|verdict| self.choice(verdict));
                 choice.map_or(Followed::Otherwise, Followed::Choice)
             }
         }
     }
 
-    /// If a call of that length on so many threads is to bypass the cache in new huge pages, the ticks from which reaching a page means that it
-    /// is one.
-    fn huge_from(&self, length: usize, threads: usize) -> Option<u64> {
-        let PlannedLook { rules, operation, intent, total_len, .. } = *self;
-        let huge = rules.look(operation)?.unmapped?.huge?;
-        // Not if it looks for pages alone.
-        let bypasses = length.max(total_len) >= rules.looks_from(operation, intent);
-        (bypasses && huge.are_bypassed(length, total_len, threads)).then_some(huge.from)
-    }
-
-    /// The choice for a call of that length that so many threads take part in; `None` if there is none for the verdict.
+    /// The choice for a verdict; `None` if there is none.
     #[inline(always)]
-    fn choice(&self, verdict: CacheVerdict, length: usize, threads: usize) -> Option<&'c Choice> {
-        let PlannedLook { rules, operation, intent, total_len, .. } = *self;
+    fn choice(&self, verdict: CacheVerdict) -> Option<&'c Choice> {
+        let PlannedLook { rules, operation, intent, length, total_len, .. } = *self;
         match verdict {
             CacheVerdict::Cached => Some(rules.choose(operation, length, Situation::cached(intent))),
             CacheVerdict::Uncached => {
@@ -89,21 +87,85 @@ impl<'c> PlannedLook<'c> {
                     Intent::Reuse if length.max(total_len) < rules.looks_from(operation, intent) => {
                         Situation::Reuse
                     }
-                    intent => rules.uncached(operation, intent, threads),
+                    intent => rules.uncached(operation, intent, self.threads),
                 };
                 Some(rules.choose_part(operation, length, total_len, situation, 0))
             }
             CacheVerdict::Unmapped => Some(&rules.look(operation)?.unmapped.as_ref()?.choice),
         }
     }
+
+    /// The step of a choice. Rules name only methods that support the operation.
+    #[inline(always)]
+    fn step(&self, choice: &'c Choice) -> Step<'c, K> {
+        Step::new(choice, self.operation).expect(SUPPORTED)
+    }
+}
+
+impl<'c, K: Kernel> Steps<'c> for PlannedLook<'c, K> {
+    type Kernel = K;
+
+    #[inline(always)]
+    fn after(&self, verdict: CacheVerdict) -> Step<'c, K> {
+        match self.choice(verdict) {
+            Some(choice) => self.step(choice),
+            None => self.by_length(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn by_length(&self) -> Step<'c, K> {
+        let PlannedLook { rules, operation, length, total_len, intent, shortest, .. } = *self;
+        self.step(rules.choose_part(operation, length, total_len, intent, shortest))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn populated(&self) -> Option<Step<'c, K>> {
+        // The kernel has just cleared it, unless it is a file's; then the method costs time, and nothing else.
+        (self.populate && populate::is_possible()).then(|| {
+            let length = populate::PORTION.min(self.length);
+            self.step(self.rules.choose(self.operation, length, Situation::cached(self.intent)))
+        })
+    }
+
+    fn huge_from(&self) -> Option<u64> {
+        let PlannedLook { rules, operation, intent, length, total_len, threads, .. } = *self;
+        let huge = rules.look(operation)?.unmapped?.huge?;
+        // Not if it looks for pages alone.
+        let bypasses = length.max(total_len) >= rules.looks_from(operation, intent);
+        (bypasses && huge.are_bypassed(length, total_len, threads)).then_some(huge.from)
+    }
+
+    fn may_be_cut(&self, verdict: CacheVerdict) -> bool {
+        let by_method = || self.choice(verdict).is_some_and(Rules::may_be_cut);
+        match verdict {
+            // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
+            CacheVerdict::Cached => {
+                self.choice(verdict) != self.choice(CacheVerdict::Uncached) || by_method()
+            }
+            CacheVerdict::Uncached => by_method(),
+            CacheVerdict::Unmapped => true,
+        }
+    }
+}
+
+/// Policies, and the check of forced methods, guarantee it.
+pub(crate) const SUPPORTED: &str = "the chosen method supports the operation";
+
+/// How the pieces of a call are executed.
+#[derive(Clone, Copy)]
+enum How<'c, K: 'static> {
+    By(Step<'c, K>),
+    /// The call looks at the cache state first.
+    Looking(PlannedLook<'c, K>),
 }
 
 /// How one call is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan<'c, K: 'static> {
-    step: Step<'c, K>,
-    /// Set if the call looks at the cache state.
-    look: Option<PlannedLook<'c>>,
+    how: How<'c, K>,
     /// True if a fence is needed even after ordered stores: durability requires that every store has left the processor,
     /// and on write-combining memory ordinary stores are weakly ordered too.
     always: bool,
@@ -115,13 +177,14 @@ pub(crate) struct Plan<'c, K: 'static> {
 
 impl<'c, K: Kernel> Plan<'c, K> {
     #[inline(always)]
-    pub(crate) fn new(
-        step: Step<'c, K>,
-        look: Option<PlannedLook<'c>>,
-        threads: usize,
-        workers: Option<&'c Workers>,
-    ) -> Plan<'c, K> {
-        Plan { step, look, always: false, threads, workers }
+    pub(crate) fn new(step: Step<'c, K>, threads: usize, workers: Option<&'c Workers>) -> Plan<'c, K> {
+        Plan { how: How::By(step), always: false, threads, workers }
+    }
+
+    /// A plan to look at the cache state first.
+    #[inline(always)]
+    pub(crate) fn looking(look: PlannedLook<'c, K>, workers: Option<&'c Workers>) -> Plan<'c, K> {
+        Plan { how: How::Looking(look), always: false, threads: look.threads, workers }
     }
 
     /// The same plan with a fence at its end for every method.
@@ -163,67 +226,22 @@ impl<'c, K: Kernel> Plan<'c, K> {
     /// As [`Plan::fenced`], of the piece.
     #[inline(always)]
     unsafe fn piece(self, memory: &Memory, piece: Range<usize>) {
-        if let Some(look) = self.look {
-            // SAFETY: passed on from the caller.
-            if unsafe { self.looking(look, memory, piece) } || self.always {
-                method::fence();
+        match self.how {
+            How::Looking(look) => {
+                // SAFETY: passed on from the caller.
+                if unsafe { looking(look, memory, piece) } || self.always {
+                    method::fence();
+                }
             }
-            return;
-        }
-        let Step { entry, parameters, .. } = self.step;
-        let kernel = if self.always { entry.unfenced } else { entry.fenced };
-        // SAFETY: passed on from the caller.
-        unsafe { kernel.call(memory, piece, parameters) }
-        if self.always {
-            method::fence();
-        }
-    }
-
-    /// Works on a piece and looks at the cache state. Returns true if the calling thread must fence.
-    ///
-    /// # Safety
-    /// As [`Plan::fenced`], of the piece.
-    #[cold]
-    #[inline(never)]
-    unsafe fn looking(self, planned: PlannedLook<'c>, memory: &Memory, piece: Range<usize>) -> bool {
-        let PlannedLook { rules, operation, .. } = planned;
-        // Rules name only methods that support the operation.
-        let Some(look) = rules.look(operation) else {
-            // SAFETY: passed on from the caller.
-            unsafe { self.step.call(memory, piece) }
-            return self.step.weak;
-        };
-        let choice = |verdict| planned.choice(verdict, memory.length, self.threads);
-        // Short calls are over so soon that they must not look for what they do not need.
-        let step_of = |choice: Option<&'c Choice>| choice.and_then(|choice| Step::new(choice, operation));
-        let step_for = |verdict| step_of(choice(verdict)).unwrap_or(self.step);
-        let may_be_cut = |verdict| {
-            let by_method = || choice(verdict).is_some_and(Rules::may_be_cut);
-            match verdict {
-                // Whatever the method: it fits in a cache, and so does what is cut off. With one choice for both states, it may not.
-                CacheVerdict::Cached => choice(verdict) != choice(CacheVerdict::Uncached) || by_method(),
-                CacheVerdict::Uncached => by_method(),
-                CacheVerdict::Unmapped => true,
+            How::By(Step { entry, parameters, .. }) => {
+                let kernel = if self.always { entry.unfenced } else { entry.fenced };
+                // SAFETY: passed on from the caller.
+                unsafe { kernel.call(memory, piece, parameters) }
+                if self.always {
+                    method::fence();
+                }
             }
-        };
-        let looking = Looking {
-            operation,
-            look,
-            from: planned.from(),
-            step_for,
-            may_be_cut,
-            otherwise: self.step,
-            // The kernel has just cleared it, unless it is a file's; then the method costs time, and nothing else.
-            populated: (planned.populate && populate::is_possible()).then(|| {
-                let length = populate::PORTION.min(memory.length);
-                step_of(planned.choice(CacheVerdict::Cached, length, 1)).unwrap_or(self.step)
-            }),
-            whole: memory.length,
-            huge_from: planned.huge_from(memory.length, self.threads),
-            stream: Stream::of_this_thread(operation),
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { looking.run(memory, piece) }
+        }
     }
 
     /// Executes the plan. Returns true if the calling thread must fence.
@@ -240,17 +258,37 @@ impl<'c, K: Kernel> Plan<'c, K> {
             return false;
         }
         let whole = 0..memory.length;
-        let weak = match self.look {
+        let weak = match self.how {
             // SAFETY: passed on from the caller.
-            Some(look) => unsafe { self.looking(look, &memory, whole) },
-            None => {
+            How::Looking(look) => unsafe { looking(look, &memory, whole) },
+            How::By(step) => {
                 // SAFETY: passed on from the caller.
-                unsafe { self.step.call(&memory, whole) }
-                self.step.weak
+                unsafe { step.call(&memory, whole) }
+                step.weak
             }
         };
         weak || self.always
     }
+}
+
+/// Works on a piece and looks at the cache state. Returns true if the calling thread must fence.
+///
+/// # Safety
+/// As [`Plan::fenced`], of the piece.
+#[cold]
+#[inline(never)]
+unsafe fn looking<K: Kernel>(planned: PlannedLook<'_, K>, memory: &Memory, piece: Range<usize>) -> bool {
+    let PlannedLook { rules, operation, length, .. } = planned;
+    let Some(look) = rules.look(operation) else {
+        let step = planned.by_length();
+        // SAFETY: passed on from the caller.
+        unsafe { step.call(memory, piece) }
+        return step.weak;
+    };
+    let stream = Stream::of_this_thread(operation);
+    let looking = Looking { operation, look, from: planned.from(), whole: length, steps: planned, stream };
+    // SAFETY: passed on from the caller.
+    unsafe { looking.run(memory, piece) }
 }
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
@@ -258,6 +296,7 @@ mod tests {
     use super::*;
     use crate::carried::{AGREED, Known, PARTS};
     use crate::machine::Machine;
+    use crate::method::FillFn;
     use crate::policy::{POLICY_FORMAT, POLICY_VERSION, Policy};
 
     const OPERATION: Operation = Operation::Clear;
@@ -283,6 +322,21 @@ mod tests {
         Policy::from_file_bytes(text.as_bytes(), machine).unwrap()
     }
 
+    /// A call of no bytes, on one thread.
+    fn planned(policy: &Policy, intent: Intent) -> PlannedLook<'_, FillFn> {
+        PlannedLook {
+            rules: &policy.rules,
+            operation: OPERATION,
+            intent,
+            length: 0,
+            total_len: 0,
+            shortest: 0,
+            populate: false,
+            threads: 1,
+            kernel: PhantomData,
+        }
+    }
+
     /// Returns how a call of that length proceeds while that is known, and how many bytes the verdict holds for after it.
     fn follow(known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
         follow_for(Intent::Throughput, known, length, total_len)
@@ -290,11 +344,10 @@ mod tests {
 
     fn follow_for(intent: Intent, known: Known, length: usize, total_len: usize) -> (&'static str, u64) {
         let policy = policy();
-        let planned =
-            PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len, populate: false };
+        let planned = PlannedLook { length, total_len, ..planned(&policy, intent) };
         let stream = Stream::new();
         stream.store(known);
-        let name = match planned.follow_in(&stream, length) {
+        let name = match planned.follow_in(&stream) {
             Followed::Looks => "looks",
             Followed::Choice(choice) => choice.method.name,
             Followed::Otherwise => "otherwise",
@@ -307,9 +360,8 @@ mod tests {
         const MIB: usize = 1 << 20;
         let policy = policy_of(&format!("look clear {FROM} 400 20000 store_sse2 90000 {}\n", 8 * MIB));
         let huge_from = |intent, (length, total_len), threads| {
-            let planned =
-                PlannedLook { rules: &policy.rules, operation: OPERATION, intent, total_len, populate: true };
-            planned.huge_from(length, threads)
+            let planned = planned(&policy, intent);
+            PlannedLook { length, total_len, threads, populate: true, ..planned }.huge_from()
         };
         let throughput = |lengths, threads| huge_from(Intent::Throughput, lengths, threads);
         assert_eq!(throughput((8 * MIB, 0), 1), Some(90_000));
@@ -318,27 +370,15 @@ mod tests {
         assert_eq!([2, 3].map(|threads| throughput((8 * MIB, 0), threads)), [Some(90_000), None]);
         assert_eq!(huge_from(Intent::Reuse, (1 << 30, 0), 1), None, "no bypassing pays");
         let without = policy_of(&format!("look clear {FROM} 400 20000 store_sse2\n"));
-        let planned = PlannedLook {
-            rules: &without.rules,
-            operation: OPERATION,
-            intent: Intent::Throughput,
-            total_len: 0,
-            populate: false,
-        };
-        assert_eq!(planned.huge_from(1 << 30, 1), None);
+        let planned = PlannedLook { length: 1 << 30, ..planned(&without, Intent::Throughput) };
+        assert_eq!(planned.huge_from(), None);
     }
 
     #[test]
     fn calls_that_look_for_pages_alone_do_not_bypass_the_cache() {
         let choice = |policy: &Policy, populate, length| {
-            let look = PlannedLook {
-                rules: &policy.rules,
-                operation: OPERATION,
-                intent: Intent::Reuse,
-                total_len: 0,
-                populate,
-            };
-            (look.from(), look.choice(CacheVerdict::Uncached, length, 1).unwrap().method.name)
+            let look = PlannedLook { length, populate, ..planned(policy, Intent::Reuse) };
+            (look.from(), look.choice(CacheVerdict::Uncached).unwrap().method.name)
         };
         let own = |rules: &str, unmapped: &str| {
             policy_of(&format!("rule clear reuse 0 c_library\n{rules}look clear {FROM} 400{unmapped}\n"))

@@ -114,8 +114,7 @@ pub fn aliased_from() -> usize {
 pub unsafe fn copy_if_aliased(dst: *mut u8, src: *const u8, length: usize) -> bool {
     let aliasing = policy::rules().and_then(Rules::aliasing);
     let Some(aliasing) = aliasing.filter(|it| it.applies(dst, src, length)) else { return false };
-    let plan =
-        Step::new(&aliasing.choice, Operation::Copy).map(|step| Plan::<CopyFn>::new(step, None, 1, None));
+    let plan = Step::new(&aliasing.choice, Operation::Copy).map(|step| Plan::<CopyFn>::new(step, 1, None));
     // SAFETY: passed on from the caller.
     plan.map(|plan| unsafe { plan.fenced(Memory::copied(dst, src, length)) }).is_some()
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::kernel::Memory;
 use crate::method;
-use crate::policy::LEAST_LOOKED;
+use crate::policy::{CacheVerdict, LEAST_LOOKED, Look};
 
 /// Shorter ranges have no room.
 pub const LEAST: usize = LEAST_LOOKED;
@@ -26,7 +26,10 @@ const LINE: usize = 64;
 const APART: usize = 512;
 /// In longer ranges, which may be cached in part, single stores follow. They take half a microsecond in local memory.
 pub const LONG: usize = 2 << 20;
-/// Looks at longer ranges than a huge page look at so many bytes first.
+/// Looks at longer ranges than a huge page begin with their first bytes: the kernel clears every page that a look reaches, and a
+/// huge page that is cleared megabytes ahead has left the second-level cache when its bytes are written.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// So many.
 pub const BEGINNING: usize = 64 << 10;
 
 /// Times in ticks of the [clock](crate::clock).
@@ -39,18 +42,73 @@ pub struct Times {
     pub storing: Option<u64>,
 }
 
+/// Looks at a piece that has at least [`LEAST`] bytes. Returns the verdict with the ticks until its pages were reached; `None` if the
+/// clock fails.
+///
+/// # Safety
+/// The piece is valid for writes, and that of the source for reads, if there is one; they do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn look_at(
+    look: &Look,
+    memory: &Memory,
+    piece: Range<usize>,
+    clock: &mut impl FnMut() -> u64,
+) -> Option<(CacheVerdict, u64)> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if piece.len() > HUGE_PAGE {
+            look_at_long(look, memory, piece, clock)
+        } else {
+            take_and_judge(look, memory, piece, clock)
+        }
+    }
+}
+
+/// Not inlined, since the code of a short call is part of its time.
+///
+/// # Safety
+/// As [`look_at`].
+#[inline(never)]
+unsafe fn look_at_long(
+    look: &Look,
+    memory: &Memory,
+    piece: Range<usize>,
+    clock: &mut impl FnMut() -> u64,
+) -> Option<(CacheVerdict, u64)> {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if look.unmapped.is_some() {
+            let beginning = piece.start..piece.start + BEGINNING;
+            let found = take_and_judge(look, memory, beginning, clock);
+            if matches!(found, Some((CacheVerdict::Unmapped, _))) {
+                return found;
+            }
+        }
+        take_and_judge(look, memory, piece, clock)
+    }
+}
+
+/// # Safety
+/// As [`look_at`].
+#[inline(always)]
+unsafe fn take_and_judge(
+    look: &Look,
+    memory: &Memory,
+    piece: Range<usize>,
+    clock: &mut impl FnMut() -> u64,
+) -> Option<(CacheVerdict, u64)> {
+    // SAFETY: passed on from the caller.
+    let times = unsafe { take(memory, piece, look.cached_below, clock) };
+    Some((look.judge(times.reaching, times.storing)?, times.reaching))
+}
+
 /// Takes the times of a piece that has at least [`LEAST`] bytes. The second stores are for pages that were not reached in
 /// fewer than `enough` ticks, and single ones for long pieces that took so long, too.
 ///
 /// # Safety
 /// The piece is valid for writes, and that of the source for reads, if there is one; they do not overlap.
 #[inline(always)]
-pub(crate) unsafe fn take(
-    memory: &Memory,
-    piece: Range<usize>,
-    enough: u64,
-    clock: &mut impl FnMut() -> u64,
-) -> Times {
+unsafe fn take(memory: &Memory, piece: Range<usize>, enough: u64, clock: &mut impl FnMut() -> u64) -> Times {
     debug_assert!(piece.len() >= LEAST);
     let places = places(memory.dst.addr().wrapping_add(piece.start), piece.len());
     let store = |place: usize, word: u64| {
@@ -113,13 +171,13 @@ pub unsafe fn times(dst: *mut u8, src: *const u8, length: usize, byte: u8) -> Ti
 /// own: one that an earlier look stored to would be cached.
 #[inline(always)]
 fn places(start: usize, length: usize) -> [[usize; 3]; PLACES] {
+    const THIRD: usize = PAGE / 2;
     std::array::from_fn(|at| {
         // Away from both ends, which are the most likely to have been used otherwise.
         let first = (start + (at + 1) * (length / (PLACES + 2))).next_multiple_of(LINE);
-        let beside =
-            |before: usize| if first % PAGE < PAGE - before { first + before } else { first - before };
-        let third = 2 * APART + start / LONG % 8 * 2 * LINE;
-        [first, beside(APART), beside(third)].map(|place| place.wrapping_sub(start))
+        // Other bits of the address within its page.
+        let third = first ^ (THIRD + start / LONG % 8 * 2 * LINE);
+        [first, first ^ APART, third].map(|place| place.wrapping_sub(start))
     })
 }
 
@@ -140,7 +198,7 @@ mod tests {
                     assert!([first, second, third].iter().all(|it| it.is_multiple_of(LINE)));
                     assert_eq!((first / PAGE, first.abs_diff(second)), (second / PAGE, APART));
                     assert_eq!(first / PAGE, third / PAGE);
-                    assert!(first.abs_diff(third) >= 2 * APART && first.abs_diff(third) < PAGE / 2);
+                    assert!(first.abs_diff(third) >= APART && first.abs_diff(third) < PAGE);
                     assert!(second.abs_diff(third) >= APART);
                 }
             }

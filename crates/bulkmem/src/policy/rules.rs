@@ -28,8 +28,9 @@ pub(crate) const SHORTEST_FENCED_PART: usize = 4096;
 /// long ones.
 const JUDGE_BY_CALL: [&str; 5] = ["c_library", "rep_stosb", "rep_stosq", "rep_movsb", "rep_movsq"];
 
-/// One rule: from this length on, this choice.
+/// One rule: from this length on, this choice. In a cache line of its own, since a call reads few of them.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 pub(super) struct Threshold {
     pub(super) from: usize,
     /// `None` only in memory that no table uses.
@@ -59,9 +60,31 @@ impl Threshold {
 #[derive(Clone, Copy)]
 struct Table {
     start: u16,
-    length: u16,
+    length: u8,
     /// True if the rules were measured, as opposed to the defaults.
     measured: bool,
+}
+
+const _: () = assert!(MOST_RULES <= u8::MAX as usize);
+
+/// The part that calls of one operation read, in adjacent cache lines: other work evicts them.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct OfOperation {
+    /// When and how it looks at the cache state, if it does.
+    look: Option<Look>,
+    /// By intent: the length from which it looks; the greatest if it does not.
+    looks_from: [usize; Intent::ALL.len()],
+    /// By situation.
+    tables: [Table; Situation::ALL.len()],
+}
+
+impl OfOperation {
+    const EMPTY: OfOperation = OfOperation {
+        look: None,
+        looks_from: [usize::MAX; Intent::ALL.len()],
+        tables: [Table { start: 0, length: 0, measured: false }; Situation::ALL.len()],
+    };
 }
 
 /// The reason why a rule was not added.
@@ -76,15 +99,12 @@ pub(super) enum RuleError {
 
 /// The rules of all operations and situations.
 #[derive(Clone)]
+#[repr(C)]
 pub(crate) struct Rules {
+    operations: [OfOperation; OPERATIONS],
     thresholds: [Threshold; FORCED + OPERATIONS],
     /// How many of the thresholds belong to tables.
     used: u16,
-    tables: [[Table; Situation::ALL.len()]; OPERATIONS],
-    /// By operation: when and how to look at the cache state, if it does.
-    looks: [Option<Look>; OPERATIONS],
-    /// By operation and intent: the length from which it looks; the greatest if it does not.
-    looks_from: [[usize; Intent::ALL.len()]; OPERATIONS],
     /// The copies that the C library does slowly, if it does any.
     aliasing: Option<PageAliasing>,
     /// By operation, rising: from this length on, so many threads.
@@ -98,11 +118,9 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) const EMPTY: Rules = Rules {
+        operations: [OfOperation::EMPTY; OPERATIONS],
         thresholds: [Threshold::UNUSED; FORCED + OPERATIONS],
         used: 0,
-        tables: [[Table { start: 0, length: 0, measured: false }; Situation::ALL.len()]; OPERATIONS],
-        looks: [None; OPERATIONS],
-        looks_from: [[usize::MAX; Intent::ALL.len()]; OPERATIONS],
         aliasing: None,
         threads: [[(0, 0); MOST_RULES]; OPERATIONS],
         thread_rules: [0; OPERATIONS],
@@ -113,9 +131,7 @@ impl Rules {
     /// Removes all rules.
     pub(super) fn reset(&mut self) {
         self.used = 0;
-        self.tables.as_flattened_mut().iter_mut().for_each(|table| table.length = 0);
-        self.looks = [None; OPERATIONS];
-        self.looks_from = [[usize::MAX; Intent::ALL.len()]; OPERATIONS];
+        self.operations = [OfOperation::EMPTY; OPERATIONS];
         self.aliasing = None;
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
@@ -134,14 +150,15 @@ impl Rules {
         let used = self.used;
         let situation = situation.into();
         // From it and the rules for reuse follows where that intent looks.
-        if self.looks[operation as usize].is_some() && situation == Situation::UncachedReuse {
+        let of_operation = &mut self.operations[operation as usize];
+        if of_operation.look.is_some() && situation == Situation::UncachedReuse {
             return Err(RuleError::Order);
         }
-        let table = &mut self.tables[operation as usize][situation as usize];
+        let table = &mut of_operation.tables[situation as usize];
         if table.length == 0 {
             *table = Table { start: used, length: 0, measured: origin == RuleOrigin::Measured };
         }
-        let is_last = table.start + table.length == used;
+        let is_last = table.start + u16::from(table.length) == used;
         let previous = if table.length == 0 { None } else { self.thresholds.get(usize::from(used) - 1) };
         let rises = previous.map_or(from == 0, |previous| previous.from < from);
         if !is_last || !rises {
@@ -187,14 +204,14 @@ impl Rules {
     pub(super) fn set_look(&mut self, operation: Operation, look: Look) -> Result<(), RuleError> {
         let states = [Situation::Cached, Situation::Uncached];
         let complete = states.into_iter().all(|state| !self.thresholds(operation, state).is_empty());
-        if !complete || self.looks[operation as usize].is_some() {
+        if !complete || self.look(operation).is_some() {
             return Err(RuleError::Order);
         }
-        self.looks[operation as usize] = Some(look);
         let reused = self.reused_from(operation, look.from);
-        let from = &mut self.looks_from[operation as usize];
-        from[Intent::Throughput as usize] = look.from;
-        from[Intent::Reuse as usize] = reused;
+        let of_operation = &mut self.operations[operation as usize];
+        of_operation.look = Some(look);
+        of_operation.looks_from[Intent::Throughput as usize] = look.from;
+        of_operation.looks_from[Intent::Reuse as usize] = reused;
         if let Some(unmapped) = look.unmapped {
             self.requires |= unmapped.choice.method.requires;
         }
@@ -216,9 +233,8 @@ impl Rules {
         let at = FORCED + operation as usize;
         self.thresholds[at] = Threshold::new(0, choice, None);
         let table = Table { start: at as u16, length: 1, measured: false };
-        self.tables[operation as usize] = [table; Situation::ALL.len()];
-        self.looks[operation as usize] = None;
-        self.looks_from[operation as usize] = [usize::MAX; Intent::ALL.len()];
+        self.operations[operation as usize] =
+            OfOperation { tables: [table; Situation::ALL.len()], ..OfOperation::EMPTY };
         if operation == Operation::Copy {
             self.aliasing = None;
         }
@@ -228,7 +244,8 @@ impl Rules {
     /// The rules of an operation and situation, rising; empty if there are none.
     #[inline(always)]
     pub(super) fn thresholds(&self, operation: Operation, situation: impl Into<Situation>) -> &[Threshold] {
-        let Table { start, length, .. } = self.tables[operation as usize][situation.into() as usize];
+        let Table { start, length, .. } =
+            self.operations[operation as usize].tables[situation.into() as usize];
         let (start, length) = (usize::from(start), usize::from(length));
         self.thresholds.get(start..start + length).unwrap_or_default()
     }
@@ -257,12 +274,12 @@ impl Rules {
 
     /// True if any operation looks at the cache state.
     pub(crate) fn looks(&self) -> bool {
-        self.looks.iter().any(Option::is_some)
+        self.operations.iter().any(|it| it.look.is_some())
     }
 
     /// True if the rules of an operation and intent were measured.
     pub(super) fn measured(&self, operation: Operation, intent: Intent) -> bool {
-        self.tables[operation as usize][Situation::from(intent) as usize].measured
+        self.operations[operation as usize].tables[Situation::from(intent) as usize].measured
     }
 
     /// The choice for `length` bytes in total.
@@ -273,16 +290,16 @@ impl Rules {
         length: usize,
         situation: impl Into<Situation>,
     ) -> &Choice {
-        let thresholds = self.thresholds(operation, situation);
-        // The first rule starts at 0, so the rule before the second is the answer for most calls.
-        let after = match thresholds {
-            [_, second, ..] if second.from <= length => thresholds.partition_point(|it| it.from <= length),
-            _ => 1,
-        };
-        match thresholds.get(after - 1) {
-            Some(threshold) => threshold.choice(operation),
-            None => built_in(operation),
+        let [first, others @ ..] = self.thresholds(operation, situation) else { return built_in(operation) };
+        // The first rule starts at 0, and is the answer for most calls. Others are few.
+        let mut chosen = first;
+        for next in others {
+            if next.from > length {
+                break;
+            }
+            chosen = next;
         }
+        chosen.choice(operation)
     }
 
     /// The situation of uncached memory that so many threads share, for an intent that looks.
@@ -303,7 +320,7 @@ impl Rules {
 
     /// When and how an operation looks at the cache state, if it does.
     pub(crate) fn look(&self, operation: Operation) -> Option<&Look> {
-        self.looks[operation as usize].as_ref()
+        self.operations[operation as usize].look.as_ref()
     }
 
     /// The copies that the C library does slowly, if it does any.
@@ -316,7 +333,7 @@ impl Rules {
     /// the cache begins to pay in uncached memory although they are read from memory then.
     #[inline(always)]
     pub(crate) fn looks_from(&self, operation: Operation, intent: Intent) -> usize {
-        self.looks_from[operation as usize][intent as usize]
+        self.operations[operation as usize].looks_from[intent as usize]
     }
 
     /// The choice for one call of `length` bytes that is part of `total_len` bytes: that for the total length, unless that
