@@ -32,7 +32,8 @@ const VARIABLE: &str = "BULKMEM_PROFILE";
 /// Takes at most a minute (--quick: ten seconds; --thorough: ten minutes). Operations that were measured completely replace
 /// those of the present profile; the others stay. Copies of the previous files are kept with the extension .old. Ctrl-C
 /// keeps the operations measured so far; a second Ctrl-C exits immediately and keeps nothing new. For the best results
-/// leave the machine idle: rules that were measured under a lighter load are not replaced.
+/// leave the machine idle: rules that were measured under a lighter load are not replaced, nor are those for greater lengths than
+/// --max-size.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 JSON: `path` (of the profile, or null), `choices` (each with `operation`, `intent`, `from`, `method`, `parameters`, `gb_per_s` \
@@ -60,7 +61,7 @@ pub(crate) struct CalibrateArgs {
     /// Write the profile for all users of this machine: /etc/bulkmem/profile.json
     #[arg(long)]
     system: bool,
-    /// Replace rules that were measured under a lighter load
+    /// Replace rules that were measured under a lighter load, or for greater lengths
     #[arg(long)]
     force: bool,
     /// Measure and show the choices, but write nothing
@@ -89,7 +90,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
     args.placement.apply()?;
     let options = options(args);
     options.validate().map_err(measure_failure)?;
-    let open = || Target::open(&path(args)?, &options.operations, args.force);
+    let open = || Target::open(&path(args)?, &options.operations, args.max_size, args.force);
     let mut target = (!args.dry_run).then(open).transpose()?;
     let stop = interrupt::flag()?;
     let mut progress = Progress::new("calibrate");

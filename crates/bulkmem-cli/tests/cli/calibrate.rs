@@ -15,7 +15,7 @@ use predicates::str::contains;
 use crate::home::{Home, assert_fits, keys, limit_file_size, succeeds};
 
 /// Enough to choose something, in little time.
-pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "256K", "--budget", "2s"];
+pub(crate) const SHORT: [&str; 7] = ["calibrate", "--op", "clear", "--max-size", "1M", "--budget", "2s"];
 /// More than a test waits for.
 pub(crate) const LONG: [&str; 8] =
     ["calibrate", "--op", "clear,copy", "--max-size", "64M", "--budget", "30s", "--force"];
@@ -50,7 +50,7 @@ fn it_writes_a_profile_that_serves_and_says_what_it_chose() {
     assert_eq!(measured, [bulkmem::Operation::Clear]);
     let missing = "no: not measured to the end: fill, copy,";
     home.bulkmem().arg("info").assert().success().stdout(contains(missing));
-    assert!(profile.figures.iter().all(|figure| figure.length <= 256 << 10));
+    assert!(profile.figures.iter().all(|figure| figure.length <= 1 << 20));
     let info = home.json(&["info", "--json"]);
     assert_eq!(info["provenance"]["date"], profile.provenance.date.as_str());
     let answer = home.json(&["explain", "--op", "clear", "--size", "16K", "--json"]);

@@ -315,3 +315,23 @@ fn durability_is_written_to_the_policy_file_and_kept() {
     let assert = home.bulkmem().args(["calibrate", "--durability", "1"]).assert().code(2);
     assert.stderr(contains("flush-to-memory, caches-included"));
 }
+
+#[test]
+fn rules_for_greater_lengths_are_not_replaced_unless_forced() {
+    let home = Home::new();
+    let before = plant(&home, &profile());
+    let shorter = ["calibrate", "--op", "clear", "--max-size", "100", "--budget", "2s"];
+    let assert = home.bulkmem().args(shorter).assert().code(1).stdout("");
+    assert.stderr(
+        contains("has rules for up to 1 MiB")
+            .and(contains("--max-size 100 B"))
+            .and(contains("--output"))
+            .and(contains("--force"))
+            .and(contains("calibrate: ").not()),
+    );
+    assert_eq!(fs::read(home.profile()).unwrap(), before);
+    home.bulkmem().args(shorter).arg("--force").assert().success();
+    assert!(
+        load(&home.profile()).figures.iter().all(|it| it.length <= 100 || it.operation != Operation::Clear)
+    );
+}

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
+use crate::output::size;
 use crate::provenance;
 use crate::sink::free_name;
 
@@ -62,9 +63,15 @@ impl Saved {
 }
 
 impl Target {
-    /// Checks that the files can be written, locks them, and reads the previous profile. Fails also if the load is so heavy
-    /// that none of the previous rules for these operations would be replaced.
-    pub(super) fn open(given: &Path, operations: &[Operation], force: bool) -> Result<Target, Failure> {
+    /// Checks that the files can be written, locks them, and reads the previous profile. Unless `force`, fails also if that has
+    /// rules for greater lengths than `longest`, or the load is so heavy that none of its rules for these operations would be
+    /// replaced.
+    pub(super) fn open(
+        given: &Path,
+        operations: &[Operation],
+        longest: Option<u64>,
+        force: bool,
+    ) -> Result<Target, Failure> {
         match fs::create_dir_all(folder_of(given)) {
             // The next step reports that it is not a directory.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -85,6 +92,9 @@ impl Target {
         if let Some(Ok(old)) = &previous {
             // A calibration that was killed between writing the two files left an older policy file.
             save_policy(&policy, old)?;
+            if let Some(longest) = longest.filter(|_| !force) {
+                keep_greater_lengths(&path, old, operations, longest)?;
+            }
             let load = if force { None } else { load_during(LOAD_TIME) };
             if let Some(load) = load.filter(|load| is_heavier_than(load, old, operations)) {
                 let (load, path) = (provenance::load(&load), path.display());
@@ -204,6 +214,28 @@ fn previous(path: &Path) -> Result<Option<Result<Profile, String>>, Failure> {
         Err(error @ ProfileError::Format) => Err(cannot_write(path, chain(&error))),
         Err(_) if fs::metadata(path).is_ok_and(|about| about.len() == 0) => Ok(None),
         Err(error) => Ok(Some(Err(chain(&error)))),
+    }
+}
+
+/// Fails if a profile has measurements of these operations at greater lengths, whose rules would be lost.
+fn keep_greater_lengths(
+    path: &Path,
+    old: &Profile,
+    operations: &[Operation],
+    longest: u64,
+) -> Result<(), Failure> {
+    let lengths = old.figures.iter().filter(|it| operations.contains(&it.operation)).map(|it| it.length);
+    match lengths.max() {
+        Some(greatest) if greatest > longest => {
+            let (greatest, longest) = (size(greatest), size(longest));
+            let error = format!(
+                "{} has rules for up to {greatest}; --max-size {longest} would replace them by rules for less",
+                path.display()
+            );
+            let help = "leave out --max-size, name another file with --output, or replace them with --force";
+            Err(Failure::new(error).help(help))
+        }
+        _ => Ok(()),
     }
 }
 
