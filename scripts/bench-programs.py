@@ -2,13 +2,13 @@
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
 Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
-start of the program. The ratio is the time without the library divided by the time with it: above 1 is a gain. The
-interval is a bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more as long as the interval
-is wider than 1 %, up to ROUNDS [default: 99]: its width alone decides, so that nothing is repeated until it pleases. Programs
-that are not installed are named. WORKLOAD is the start of the names of those to run [default: all].
+start of the program. A round runs all workloads: a machine may favour one side for a minute, and rounds of one workload in a row
+would all fall into it. The ratio is the time without the library divided by the time with it: above 1 is a gain. The interval is a
+bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more of a workload as long as its interval is wider
+than 1 %, up to ROUNDS [default: 99]: the width alone decides, so that nothing is repeated until it pleases. Programs that are not
+installed are named. WORKLOAD is the start of the names of those to run [default: all].
 """
 
-import math
 import os
 import random
 import shutil
@@ -19,8 +19,8 @@ import tempfile
 
 PYTHON = "/usr/bin/python3"
 
-# Rounds.
-LEAST, MOST = 11, 99
+# Rounds, and the width of an interval that needs no more.
+LEAST, MOST, NARROW = 11, 99, 0.01
 
 # Memory is touched before it is timed, unless the workload is about fresh memory.
 NUMPY = """
@@ -156,10 +156,25 @@ def seconds(name, library):
     raise KeyError(name)
 
 
-def interval(ratios):
-    generator = random.Random(7)
-    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(10_000))
+def ratios(taken):
+    return [without / with_it for without, with_it in zip(*taken)]
+
+
+def interval(taken):
+    generator, rounds = random.Random(7), ratios(taken)
+    medians = sorted(statistics.median(generator.choices(rounds, k=len(rounds))) for _ in range(10_000))
     return medians[250], medians[9749]
+
+
+def width(taken):
+    low, high = interval(taken)
+    return high - low
+
+
+def progress(text):
+    """Shows it on a terminal in place of what was there."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def main():
@@ -170,20 +185,23 @@ def main():
     names = [name for name, *_ in commands("", "") if name.startswith(wanted)]
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
+    skipped = {name: need for name in names if (need := missing(name))}
+    taken = {name: ([], []) for name in names if name not in skipped}
+    for number in range(most):
+        pending = [name for name in taken if number < LEAST or width(taken[name]) > NARROW]
+        for at, name in enumerate(pending, 1):
+            progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
+            for preloaded in (number % 2, 1 - number % 2):
+                taken[name][preloaded].append(seconds(name, library if preloaded else ""))
+    progress("")
     print("| workload | without, ms | with, ms | ratio | interval | rounds |\n|---|---|---|---|---|---|")
     for name in names:
-        if need := missing(name):
-            print(f"| {name} | skipped: {need} is not installed | | | | |", flush=True)
+        if name in skipped:
+            print(f"| {name} | skipped: {skipped[name]} is not installed | | | | |")
             continue
-        without, with_it = [], []
-        low, high = 0, math.inf
-        while len(without) < LEAST or (high - low > 0.01 and len(without) < most):
-            for preloaded in (len(without) % 2 == 0, len(without) % 2 == 1):
-                (with_it if preloaded else without).append(seconds(name, library if preloaded else ""))
-            ratios = [a / b for a, b in zip(without, with_it)]
-            low, high = interval(ratios)
-        times = " | ".join(f"{statistics.median(it) * 1000:.1f}" for it in (without, with_it))
-        print(f"| {name} | {times} | {statistics.median(ratios):.3f} | {low:.3f}–{high:.3f} | {len(ratios)} |", flush=True)
+        times = " | ".join(f"{statistics.median(it) * 1000:.1f}" for it in taken[name])
+        ratio, (low, high) = statistics.median(ratios(taken[name])), interval(taken[name])
+        print(f"| {name} | {times} | {ratio:.3f} | {low:.3f}–{high:.3f} | {len(taken[name][0])} |")
 
 
 main()

@@ -45,11 +45,11 @@ impl Setting {
     }
 
     /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest; one that just
-    /// fits the second-level cache, where methods differ most in cached memory; and the last-level cache, about where memory stops
-    /// being cached and the best method changes.
+    /// fits the second-level cache, where methods differ most in cached memory; and three quarters and all of the last-level cache,
+    /// between which memory stops being cached and the best method changes.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         let mut lengths = steps(64, if self.mode == Mode::Thorough { 2 } else { 4 }, self.max_length);
-        let caches = [self.second_level / 4 * 3, self.last_level];
+        let caches = [self.second_level / 4 * 3, self.last_level / 4 * 3, self.last_level];
         for length in caches.into_iter().filter(|length| *length < self.max_length.min(LONG)) {
             let near = |other: &u64| (other * 4 / 5..=other / 4 * 5).contains(&length);
             if self.mode != Mode::Quick && !lengths.iter().any(near) {
