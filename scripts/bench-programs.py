@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs a workload twice, the order swapped in every other round. A workload prints its own seconds, without the
-start of the program. A round runs all workloads: a machine may favour one side for a minute, and rounds of one workload in a row
-would all fall into it. The ratio is the time without the library divided by the time with it: above 1 is a gain. The interval is a
+Each round runs each workload twice, the order swapped in every other round. A workload prints its own seconds, without the start
+of the program. Rounds of one workload do not follow each other, but for the last ones: a machine may favour one side for a minute.
+The ratio is the time without the library divided by the time with it: above 1 is a gain. The interval is a
 bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more of a workload as long as its interval is wider
 than 1 %, up to ROUNDS [default: 99]: the width alone decides, so that nothing is repeated until it pleases. Programs that are not
 installed are named. WORKLOAD is the start of the names of those to run [default: all].
@@ -181,23 +181,34 @@ def main():
     if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
         sys.exit("usage: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
     library, wanted = os.path.abspath(sys.argv[1]), "".join(sys.argv[2:3])
-    most = int(sys.argv[3]) if len(sys.argv) > 3 else MOST
+    most = max(LEAST, int(sys.argv[3])) if len(sys.argv) > 3 else MOST
     names = [name for name, *_ in commands("", "") if name.startswith(wanted)]
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
     skipped = {name: need for name in names if (need := missing(name))}
     taken = {name: ([], []) for name in names if name not in skipped}
-    for number in range(most):
-        pending = [name for name in taken if number < LEAST or width(taken[name]) > NARROW]
-        for at, name in enumerate(pending, 1):
-            progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
-            for preloaded in (number % 2, 1 - number % 2):
-                taken[name][preloaded].append(seconds(name, library if preloaded else ""))
+    pending = list(taken)
+    try:
+        for number in range(most):
+            for at, name in enumerate(pending, 1):
+                progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
+                pair = {preloaded: seconds(name, library if preloaded else "") for preloaded in (number % 2, 1 - number % 2)}
+                for preloaded, time in pair.items():
+                    taken[name][preloaded].append(time)
+            if number + 1 >= LEAST:
+                pending = [name for name in pending if width(taken[name]) > NARROW]
+    finally:
+        show(names, skipped, taken)
+
+
+def show(names, skipped, taken):
     progress("")
     print("| workload | without, ms | with, ms | ratio | interval | rounds |\n|---|---|---|---|---|---|")
     for name in names:
         if name in skipped:
             print(f"| {name} | skipped: {skipped[name]} is not installed | | | | |")
+            continue
+        if not taken[name][0]:
             continue
         times = " | ".join(f"{statistics.median(it) * 1000:.1f}" for it in taken[name])
         ratio, (low, high) = statistics.median(ratios(taken[name])), interval(taken[name])

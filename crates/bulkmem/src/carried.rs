@@ -28,6 +28,8 @@ pub(crate) struct Stream {
     found: [AtomicU64; 3],
 }
 
+const _: () = assert!(size_of::<Stream>() == 64);
+
 /// Returns how often looks of an operation have found each state of the cache, over all threads.
 pub(crate) fn counts(operation: Operation) -> [u64; 3] {
     let all = STREAMS[operation as usize].iter().map(Stream::counts);

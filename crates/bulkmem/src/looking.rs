@@ -131,11 +131,14 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
         let shortest = if part_of_total { probe::LEAST } else { self.from };
         // A call on one thread has mostly tried before it came here. Pieces of a call on several threads try here only.
         let verdict = if let Some(verdict) = self.stream.follow(class, length) {
-            verdict
+            let step = self.step(verdict);
+            // SAFETY: passed on from the caller.
+            unsafe { step.call(memory, piece) }
+            return step.weak;
         } else if length < shortest {
             None
         } else {
-            // SAFETY: passed on from the caller; see above.
+            // SAFETY: passed on from the caller; the piece is long enough, and as in `by_interval`.
             let found = unsafe { probe::look_at(self.look, memory, piece.clone(), &mut clock) };
             self.count(found);
             let found = found.map(|(verdict, _)| verdict);
@@ -587,10 +590,10 @@ mod tests {
 
     #[test]
     fn verdicts_are_counted() {
-        let looking = Looking { operation: Operation::CopyPersist, ..looking() };
-        let length = INTERVAL + LONGEST_INTERVAL + WORTH_ANOTHER;
-        let (cached, uncached) = ([FINDS_CACHED; 2], [FINDS_UNCACHED, FINDS_ALL_UNCACHED]);
+        let looking = looking();
+        let length = 3 * INTERVAL + 2 * LONGEST_INTERVAL + WORTH_ANOTHER;
+        let (cached, uncached) = ([FINDS_CACHED; 6], [FINDS_UNCACHED, FINDS_ALL_UNCACHED].repeat(2));
         run(&looking, length, &[&cached[..], &uncached, &[FINDS_UNMAPPED]].concat());
-        assert_eq!(looking.stream.counts(), [1, 1, 1]);
+        assert_eq!(looking.stream.counts(), [3, 2, 1]);
     }
 }

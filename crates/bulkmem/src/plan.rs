@@ -13,7 +13,7 @@ use crate::populate;
 use crate::threads;
 use crate::workers::Workers;
 
-/// What a call needs to look at the cache state. Small, because most calls do not look.
+/// What a call needs to look at the cache state. It finds nothing before that is needed: most calls do not look.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedLook<'c, K> {
     pub(crate) rules: &'c Rules,
@@ -56,7 +56,7 @@ impl<'c, K: Kernel> PlannedLook<'c, K> {
     }
 
     /// Decides how a call on one thread proceeds. Most calls of a stream follow the verdict of an earlier one, so that no look is
-    /// prepared for them: that took 200 instructions more.
+    /// prepared for them.
     #[inline(always)]
     pub(crate) fn follow(&self) -> Followed<'c> {
         self.follow_in(Stream::of_this_thread(self.operation))
@@ -151,7 +151,7 @@ impl<'c, K: Kernel> Steps<'c> for PlannedLook<'c, K> {
     }
 }
 
-/// Policies, and the check of forced methods, guarantee it.
+/// The parser of policies ([`Choice::parse`]) and the check of forced methods guarantee it.
 pub(crate) const SUPPORTED: &str = "the chosen method supports the operation";
 
 /// How the pieces of a call are executed.

@@ -42,11 +42,11 @@ pub struct Times {
     pub storing: Option<u64>,
 }
 
-/// Looks at a piece that has at least [`LEAST`] bytes. Returns the verdict with the ticks until its pages were reached; `None` if the
-/// clock fails.
+/// Looks at a piece. Returns the verdict with the ticks until its pages were reached; `None` if the clock fails.
 ///
 /// # Safety
-/// The piece is valid for writes, and that of the source for reads, if there is one; they do not overlap.
+/// The piece has at least [`LEAST`] bytes and is valid for writes, and that of the source for reads, if there is one; they do not
+/// overlap.
 #[inline(always)]
 pub(crate) unsafe fn look_at(
     look: &Look,
@@ -67,7 +67,7 @@ pub(crate) unsafe fn look_at(
 /// Not inlined, since the code of a short call is part of its time.
 ///
 /// # Safety
-/// As [`look_at`].
+/// As [`look_at`], and the piece is longer than [`HUGE_PAGE`].
 #[inline(never)]
 unsafe fn look_at_long(
     look: &Look,
@@ -102,11 +102,11 @@ unsafe fn take_and_judge(
     Some((look.judge(times.reaching, times.storing)?, times.reaching))
 }
 
-/// Takes the times of a piece that has at least [`LEAST`] bytes. The second stores are for pages that were not reached in
-/// fewer than `enough` ticks, and single ones for long pieces that took so long, too.
+/// Takes the times of a piece. The second stores are for pages that were not reached in fewer than `enough` ticks, and single
+/// ones for long pieces that took so long, too.
 ///
 /// # Safety
-/// The piece is valid for writes, and that of the source for reads, if there is one; they do not overlap.
+/// As [`look_at`].
 #[inline(always)]
 unsafe fn take(memory: &Memory, piece: Range<usize>, enough: u64, clock: &mut impl FnMut() -> u64) -> Times {
     debug_assert!(piece.len() >= LEAST);

@@ -323,13 +323,16 @@ fn rules_for_greater_lengths_are_not_replaced_unless_forced() {
     let shorter = ["calibrate", "--op", "clear", "--max-size", "100", "--budget", "2s"];
     let assert = home.bulkmem().args(shorter).assert().code(1).stdout("");
     assert.stderr(
-        contains("has rules for up to 1 MiB")
-            .and(contains("--max-size 100 B"))
+        contains("has rules for clear of up to 1 MiB")
+            .and(contains("--max-size 100 B").and(contains("--max-size 1048576")))
             .and(contains("--output"))
             .and(contains("--force"))
             .and(contains("calibrate: ").not()),
     );
     assert_eq!(fs::read(home.profile()).unwrap(), before);
+    let other_operation = shorter.map(|word| if word == "clear" { "fill" } else { word });
+    home.bulkmem().args(other_operation).assert().success();
+    home.bulkmem().args(shorter).arg("--dry-run").assert().success();
     home.bulkmem().args(shorter).arg("--force").assert().success();
     assert!(
         load(&home.profile()).figures.iter().all(|it| it.length <= 100 || it.operation != Operation::Clear)

@@ -46,7 +46,7 @@ impl Setting {
 
     /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest; one that just
     /// fits the second-level cache, where methods differ most in cached memory; and three quarters and all of the last-level cache,
-    /// between which memory stops being cached and the best method changes.
+    /// between which memory stops being cached and the best method changes. Those of caches only below [`LONG`], and if no other is near.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         let mut lengths = steps(64, if self.mode == Mode::Thorough { 2 } else { 4 }, self.max_length);
         let caches = [self.second_level / 4 * 3, self.last_level / 4 * 3, self.last_level];

@@ -255,6 +255,28 @@ fn the_linux_modules_methods_are_measured_within_the_time_for_clearing() {
 }
 
 #[test]
+fn lengths_are_measured_where_caches_end() {
+    const MIB: u64 = 1 << 20;
+    let more_than_steps = |mode, last_level| {
+        let setting = Setting { mode, last_level, second_level: MIB / 2, ..SETTING };
+        let (quick, mut lengths) = (Setting { mode: Mode::Quick, ..setting }.lengths(), setting.lengths());
+        assert!(lengths.is_sorted());
+        lengths.retain(|length| !quick.contains(length));
+        lengths
+    };
+    for (last_level, expected) in [
+        (8 * MIB, &[384 << 10, 6 * MIB, 8 * MIB][..]),
+        (20 * MIB, &[384 << 10]),
+        (32 * MIB, &[384 << 10, 24 * MIB, 32 * MIB]),
+        (144 * MIB, &[384 << 10, 108 * MIB]),
+        (256 * MIB, &[384 << 10]),
+    ] {
+        assert_eq!(more_than_steps(Mode::Default, last_level), expected, "{last_level}");
+        assert_eq!(more_than_steps(Mode::Quick, last_level), [0; 0]);
+    }
+}
+
+#[test]
 fn libpmem_is_measured_for_operations_that_persist_and_never_chosen() {
     let (ledger, ..) = calibrated(&Operation::ALL, Duration::from_secs(55), None);
     let (libpmem, others): (Vec<Figure>, Vec<Figure>) =

@@ -65,9 +65,9 @@ struct Table {
     measured: bool,
 }
 
-const _: () = assert!(MOST_RULES <= u8::MAX as usize);
+const _: () = assert!(MOST_RULES <= u8::MAX as usize && size_of::<Threshold>() == 64);
 
-/// The part that calls of one operation read, in adjacent cache lines: other work evicts them.
+/// What tells a call of one operation whether it looks, and which rules to read, in adjacent cache lines: other work evicts them.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct OfOperation {

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::active_policy::policy_of;
 use crate::failure::{Failure, chain};
-use crate::output::size;
+use crate::output::exact_size;
 use crate::provenance;
 use crate::sink::free_name;
 
@@ -34,7 +34,7 @@ pub(super) struct Target {
     policy: PathBuf,
     /// The previous profile; if it is damaged, or of another machine or version: why it cannot be merged with.
     pub(super) previous: Option<Result<Profile, String>>,
-    /// True if rules that were measured under a lighter load may be replaced.
+    /// True if any rules may be replaced.
     force: bool,
     /// The copy of the previous profile.
     pub(super) backup: Option<PathBuf>,
@@ -224,15 +224,19 @@ fn keep_greater_lengths(
     operations: &[Operation],
     longest: u64,
 ) -> Result<(), Failure> {
-    let lengths = old.figures.iter().filter(|it| operations.contains(&it.operation)).map(|it| it.length);
-    match lengths.max() {
-        Some(greatest) if greatest > longest => {
-            let (greatest, longest) = (size(greatest), size(longest));
+    let figures = old.figures.iter().filter(|it| operations.contains(&it.operation));
+    match figures.max_by_key(|it| it.length) {
+        Some(it) if it.length > longest => {
+            let (path, operation) = (path.display(), it.operation);
+            let (greatest, longest) = (exact_size(it.length), exact_size(longest));
             let error = format!(
-                "{} has rules for up to {greatest}; --max-size {longest} would replace them by rules for less",
-                path.display()
+                "{path} has rules for {operation} of up to {greatest}; --max-size {longest} would replace them by rules for less"
             );
-            let help = "leave out --max-size, name another file with --output, or replace them with --force";
+            let help = format!(
+                "--max-size {} measures them again; or calibrate other operations only (--op), write to another file \
+                 (--output FILE), or replace them (--force)",
+                it.length
+            );
             Err(Failure::new(error).help(help))
         }
         _ => Ok(()),
