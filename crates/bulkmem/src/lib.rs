@@ -95,6 +95,7 @@ mod error;
 mod kernel;
 mod load_time;
 pub mod look;
+mod look_switch;
 mod looking;
 pub mod machine;
 #[cfg(target_os = "linux")]

@@ -16,17 +16,10 @@
 //!
 //! [`Options::look`]: crate::Options::look
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
 use crate::carried;
-use crate::clock;
 use crate::operation::Operation;
 
-/// Switch of all looks, decided by the first policy with looks, or by [`stop`].
-static STATE: AtomicU8 = AtomicU8::new(UNDECIDED);
-const UNDECIDED: u8 = 0;
-const ON: u8 = 1;
-const OFF: u8 = 2;
+pub use crate::look_switch::{is_on, stop};
 
 /// How often operations have found memory in each state, since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,25 +37,4 @@ pub struct Counts {
 pub fn counts(operation: Operation) -> Counts {
     let [cached, uncached, unmapped] = carried::counts(operation);
     Counts { cached, uncached, unmapped }
-}
-
-/// True if operations may look.
-pub fn is_on() -> bool {
-    STATE.load(Relaxed) == ON
-}
-
-/// Stops all looks of this process for good: operations choose by length alone. Calls that have begun go on looking until
-/// they return.
-pub fn stop() {
-    STATE.store(OFF, Relaxed);
-}
-
-/// Allows looks if the clock can be used and nothing else forbids them, which is checked once. Called when a policy with looks
-/// is used.
-pub(crate) fn start(allowed: impl FnOnce() -> bool) {
-    if STATE.load(Relaxed) == UNDECIDED {
-        let state = if allowed() && clock::is_usable() { ON } else { OFF };
-        // Fails if `stop` was called in the meantime.
-        _ = STATE.compare_exchange(UNDECIDED, state, Relaxed, Relaxed);
-    }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::durability::Durability;
 use crate::error::Error;
 use crate::kernel::{Kernel, Memory, Step};
-use crate::look;
+use crate::look_switch;
 use crate::machine;
 use crate::method::{self, CopyFn, FillFn, PersistFn};
 use crate::operation::{Intent, Operation};
@@ -154,7 +154,7 @@ impl<'p> Options<'p> {
             return Err(Error::ForeignPolicy);
         }
         if policy.rules.looks() {
-            look::start(policy::may_look);
+            look_switch::start(policy::may_look);
         }
         Ok(Options { policy: Some(policy), ..self })
     }
@@ -318,7 +318,7 @@ impl<'p> Options<'p> {
         }
         // Calls that are too short to look themselves look together if their total is large.
         let looks = length >= from || (total_len >= from && length >= policy::SHORTEST_FENCED_PART);
-        (looks && look::is_on()).then_some(look)
+        (looks && look_switch::is_on()).then_some(look)
     }
 
     /// Plans [`Operation::Clear`] or [`Operation::Fill`].

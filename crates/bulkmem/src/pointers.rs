@@ -12,7 +12,7 @@
 use crate::c_functions;
 use crate::error::Error;
 use crate::kernel::{Memory, Step};
-use crate::look;
+use crate::look_switch;
 use crate::machine;
 use crate::method::{self, CopyFn};
 use crate::operation::{Intent, Operation};
@@ -87,7 +87,7 @@ pub fn policy_from(operation: Operation, least: usize) -> usize {
 /// policy as [`policy_from`] does.
 pub fn reused_from(operation: Operation) -> usize {
     let from = policy::rules().map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Reuse));
-    if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
+    if look_switch::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
 }
 
 /// As [`reused_from`], with [`Options::populate`]: shorter calls look, too, because mapping pages in advance pays whatever is done
@@ -95,7 +95,7 @@ pub fn reused_from(operation: Operation) -> usize {
 pub fn populated_from(operation: Operation) -> usize {
     let rules = policy::rules().filter(|rules| rules.finds_unmapped(operation));
     let from = rules.map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Throughput));
-    if look::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
+    if look_switch::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
 }
 
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.

@@ -11,7 +11,7 @@ use super::policy_file::{self, BUFFER, Owner};
 use super::rules::Rules;
 use super::{Choice, PolicyFileError, defaults};
 use crate::durability::Durability;
-use crate::look;
+use crate::look_switch;
 use crate::machine::{self, Features, Target};
 use crate::operation::Operation;
 
@@ -62,12 +62,12 @@ impl<'e> Loaded<'e> {
             }
         });
         match environment.look.map(CStr::to_bytes) {
-            Some(b"off") => look::stop(),
+            Some(b"off") => look_switch::stop(),
             Some(b"on") | None => {}
             Some(_) => self.odd_look = true,
         }
         if self.rules.looks() {
-            look::start(|| true);
+            look_switch::start(|| true);
         }
     }
 
