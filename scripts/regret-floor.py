@@ -2,7 +2,7 @@
 """Shows how much regret no policy can avoid on a machine: scripts/regret-floor.py FIRST SECOND
 
 FIRST and SECOND are results of two runs of `bulkmem bench targets --output FILE` (one thread, 64 KiB and more). For each
-operation, length and cache state, the method or library that was best in the first run is judged by the second run: a table
+operation, length, cache state and page size, the method or library that was best in the first run is judged by the second run: a table
 with a measurement of its own for each length, and without the cost of a look, could choose no better. The regret of the
 policy is that of the second run. As in `bench targets`, the samples of a round are compared with each other, each half of the
 second run's rounds selects the best, and the other half says how fast that is.
@@ -32,7 +32,7 @@ def read(path):
         if usual and config.get("size", 0) >= 64 << 10 and candidate["kind"] in (POLICY, "method", "peer"):
             name = candidate["name"] + json.dumps(candidate["parameters"], sort_keys=True)
             name = POLICY if candidate["kind"] == POLICY else name
-            config_key = (config["operation"], config.get("cache"), config["size"])
+            config_key = (config["operation"], config.get("cache"), config["size"], config.get("page_size"))
             found[config_key][name][config.get("alignment"), config.get("source")] = row["samples"]
     return found
 
