@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::carried::{Known, Stream};
-use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, INTERVAL, Look};
@@ -37,6 +36,12 @@ pub(crate) trait Steps<'c>: Copy {
     fn may_be_cut(&self, verdict: CacheVerdict) -> bool;
 }
 
+/// True if a call looks again and again in a piece of that length; `from` is the smallest length for which a look pays.
+#[inline(always)]
+pub(crate) fn looks_again(length: usize, from: usize) -> bool {
+    length >= INTERVAL.max(from)
+}
+
 /// How a call that looks is executed.
 #[derive(Clone, Copy)]
 pub(crate) struct Looking<'c, S> {
@@ -52,43 +57,18 @@ pub(crate) struct Looking<'c, S> {
 }
 
 impl<'c, S: Steps<'c>> Looking<'c, S> {
-    /// Works on a piece. Returns true if the calling thread must fence.
+    /// Works on a piece that is long enough for [further looks](looks_again). Returns true if the calling thread must fence.
     ///
     /// # Safety
-    /// As the kernel's type says, of the piece.
+    /// As the kernel's type says, of the piece, which has at least [`probe::LEAST`] bytes.
     #[inline(always)]
-    pub(crate) unsafe fn run(&self, memory: &Memory, piece: Range<usize>) -> bool {
-        // SAFETY: passed on from the caller.
-        unsafe { self.run_by(memory, piece, clock::ticks) }
-    }
-
-    /// # Safety
-    /// As [`Looking::run`].
-    #[inline(always)]
-    unsafe fn run_by(&self, memory: &Memory, piece: Range<usize>, clock: impl FnMut() -> u64) -> bool {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            if piece.len() < INTERVAL.max(self.from) {
-                self.carry(memory, piece, clock)
-            } else {
-                self.by_interval(memory, piece, clock)
-            }
-        }
-    }
-
-    /// Works on a piece that is long enough for further looks. Returns true if the calling thread must fence.
-    ///
-    /// # Safety
-    /// As [`Looking::run`].
-    #[inline(never)]
-    unsafe fn by_interval(
-        self,
+    pub(crate) unsafe fn by_interval(
+        &self,
         memory: &Memory,
         piece: Range<usize>,
         mut clock: impl FnMut() -> u64,
     ) -> bool {
-        let mut weak = false;
-        let mut at = piece.start;
+        let (mut weak, mut at) = (false, piece.start);
         let huge_from = self.steps.huge_from();
         while at < piece.end {
             let rest = piece.end - at;
@@ -122,9 +102,14 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
     /// Returns true if the calling thread must fence.
     ///
     /// # Safety
-    /// As [`Looking::run`].
+    /// As the kernel's type says, of the piece.
     #[inline(always)]
-    unsafe fn carry(&self, memory: &Memory, piece: Range<usize>, mut clock: impl FnMut() -> u64) -> bool {
+    pub(crate) unsafe fn carry(
+        &self,
+        memory: &Memory,
+        piece: Range<usize>,
+        mut clock: impl FnMut() -> u64,
+    ) -> bool {
         let length = piece.len();
         let part_of_total = self.whole < self.from;
         let class = Stream::class(part_of_total, length);
@@ -161,7 +146,7 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
     /// Works on a part that was looked at, by the step for the verdict. Returns true if the calling thread must fence.
     ///
     /// # Safety
-    /// As [`Looking::run`], of the part.
+    /// As [`Looking::carry`], of the part.
     #[inline(always)]
     unsafe fn work(
         &self,
@@ -207,7 +192,10 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
 
     #[inline(always)]
     fn step(&self, verdict: Option<CacheVerdict>) -> Step<'c, S::Kernel> {
-        verdict.map_or_else(|| self.steps.by_length(), |verdict| self.steps.after(verdict))
+        match verdict {
+            Some(verdict) => self.steps.after(verdict),
+            None => self.steps.by_length(),
+        }
     }
 }
 
@@ -215,7 +203,7 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
 /// rest by `step`. Returns true if the calling thread must fence.
 ///
 /// # Safety
-/// As [`Looking::run`], of the part.
+/// As [`Looking::carry`], of the part.
 #[cold]
 #[inline(never)]
 unsafe fn populate_and_work<K: Kernel>(
@@ -333,6 +321,19 @@ mod tests {
         Looking { look, ..looking() }
     }
 
+    /// # Safety
+    /// The memory is valid for its length.
+    unsafe fn run_by(looking: &Planted, memory: &Memory, length: usize, clock: impl FnMut() -> u64) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            if looks_again(length, looking.from) {
+                looking.by_interval(memory, 0..length, clock)
+            } else {
+                looking.carry(memory, 0..length, clock)
+            }
+        }
+    }
+
     /// The time until lines in their pages were reached, or after that of storing to others.
     const FINDS_CACHED: &[u64] = &[99];
     const FINDS_UNCACHED: &[u64] = &[999, 100];
@@ -363,7 +364,7 @@ mod tests {
             now
         };
         // SAFETY: the memory is valid for its length.
-        let weak = unsafe { looking.run_by(&memory, 0..length, clock) };
+        let weak = unsafe { run_by(looking, &memory, length, clock) };
         assert_eq!(steps.next(), None, "a look less");
         let runs = bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         (runs, weak)
@@ -557,7 +558,7 @@ mod tests {
                 now
             };
             // SAFETY: the memory is valid for its length.
-            let weak = unsafe { looking.run_by(&memory, 0..length, clock) };
+            let weak = unsafe { run_by(looking, &memory, length, clock) };
             assert_eq!(steps.next(), None);
             assert_eq!(weak, bytes[start] == b'u', "a fence for the step that ran");
             bytes[start]

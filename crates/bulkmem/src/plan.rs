@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::carried::Stream;
+use crate::clock;
 use crate::kernel::{Kernel, Memory, Step};
-use crate::looking::{Looking, Steps};
+use crate::looking::{Looking, Steps, looks_again};
 use crate::method;
 use crate::operation::{Intent, Operation};
 use crate::policy::{CacheVerdict, Choice, Rules, Situation};
@@ -93,6 +94,15 @@ impl<'c, K: Kernel> PlannedLook<'c, K> {
             }
             CacheVerdict::Unmapped => Some(&rules.look(operation)?.unmapped.as_ref()?.choice),
         }
+    }
+
+    /// How it is executed; if the rules have no look after all, by length alone.
+    #[inline(always)]
+    fn execution(self) -> Result<Looking<'c, PlannedLook<'c, K>>, Step<'c, K>> {
+        let PlannedLook { rules, operation, length, .. } = self;
+        let look = rules.look(operation).ok_or_else(|| self.by_length())?;
+        let stream = Stream::of_this_thread(operation);
+        Ok(Looking { operation, look, from: self.from(), whole: length, steps: self, stream })
     }
 
     /// The step of a choice. Rules name only methods that support the operation.
@@ -275,20 +285,58 @@ impl<'c, K: Kernel> Plan<'c, K> {
 ///
 /// # Safety
 /// As [`Plan::fenced`], of the piece.
+#[inline(always)]
+unsafe fn looking<K: Kernel>(planned: PlannedLook<'_, K>, memory: &Memory, piece: Range<usize>) -> bool {
+    // Neither calls the other: signal handlers run on small stacks.
+    // SAFETY: passed on from the caller.
+    unsafe {
+        if looks_again(piece.len(), planned.from()) {
+            looking_by_interval(planned, memory, piece)
+        } else {
+            looking_once(planned, memory, piece)
+        }
+    }
+}
+
+/// # Safety
+/// As [`looking`].
 #[cold]
 #[inline(never)]
-unsafe fn looking<K: Kernel>(planned: PlannedLook<'_, K>, memory: &Memory, piece: Range<usize>) -> bool {
-    let PlannedLook { rules, operation, length, .. } = planned;
-    let Some(look) = rules.look(operation) else {
-        let step = planned.by_length();
-        // SAFETY: passed on from the caller.
-        unsafe { step.call(memory, piece) }
-        return step.weak;
-    };
-    let stream = Stream::of_this_thread(operation);
-    let looking = Looking { operation, look, from: planned.from(), whole: length, steps: planned, stream };
+unsafe fn looking_once<K: Kernel>(planned: PlannedLook<'_, K>, memory: &Memory, piece: Range<usize>) -> bool {
     // SAFETY: passed on from the caller.
-    unsafe { looking.run(memory, piece) }
+    unsafe {
+        match planned.execution() {
+            Ok(looking) => looking.carry(memory, piece, clock::ticks),
+            Err(step) => blindly(step, memory, piece),
+        }
+    }
+}
+
+/// # Safety
+/// As [`looking`], and the piece is so long that it [`looks_again`].
+#[cold]
+#[inline(never)]
+unsafe fn looking_by_interval<K: Kernel>(
+    planned: PlannedLook<'_, K>,
+    memory: &Memory,
+    piece: Range<usize>,
+) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match planned.execution() {
+            Ok(looking) => looking.by_interval(memory, piece, clock::ticks),
+            Err(step) => blindly(step, memory, piece),
+        }
+    }
+}
+
+/// # Safety
+/// As [`looking`].
+#[inline(always)]
+unsafe fn blindly<K: Kernel>(step: Step<'_, K>, memory: &Memory, piece: Range<usize>) -> bool {
+    // SAFETY: passed on from the caller.
+    unsafe { step.call(memory, piece) }
+    step.weak
 }
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
