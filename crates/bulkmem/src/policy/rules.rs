@@ -85,6 +85,12 @@ impl OfOperation {
         looks_from: [usize::MAX; Intent::ALL.len()],
         tables: [Table { start: 0, length: 0, measured: false }; Situation::ALL.len()],
     };
+
+    /// Field by field: the compiler would copy a whole one by memcpy, which must not be called while a policy is loaded.
+    fn looks_never(&mut self) {
+        self.look = None;
+        self.looks_from = [usize::MAX; Intent::ALL.len()];
+    }
 }
 
 /// The reason why a rule was not added.
@@ -131,7 +137,10 @@ impl Rules {
     /// Removes all rules.
     pub(super) fn reset(&mut self) {
         self.used = 0;
-        self.operations = [OfOperation::EMPTY; OPERATIONS];
+        for of_operation in &mut self.operations {
+            of_operation.looks_never();
+            of_operation.tables.iter_mut().for_each(|table| table.length = 0);
+        }
         self.aliasing = None;
         self.thread_rules.iter_mut().for_each(|count| *count = 0);
         self.requires = Features::empty();
@@ -233,8 +242,9 @@ impl Rules {
         let at = FORCED + operation as usize;
         self.thresholds[at] = Threshold::new(0, choice, None);
         let table = Table { start: at as u16, length: 1, measured: false };
-        self.operations[operation as usize] =
-            OfOperation { tables: [table; Situation::ALL.len()], ..OfOperation::EMPTY };
+        let of_operation = &mut self.operations[operation as usize];
+        of_operation.looks_never();
+        of_operation.tables = [table; Situation::ALL.len()];
         if operation == Operation::Copy {
             self.aliasing = None;
         }
