@@ -14,7 +14,7 @@ use crate::populate;
 use crate::threads;
 use crate::workers::Workers;
 
-/// What a call needs to look at the cache state. It finds nothing before that is needed: most calls do not look.
+/// The data of a call that looks at the cache state. It finds nothing before that is needed: most calls do not look.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedLook<'c, K> {
     pub(crate) rules: &'c Rules,

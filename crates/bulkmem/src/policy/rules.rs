@@ -67,7 +67,7 @@ struct Table {
 
 const _: () = assert!(MOST_RULES <= u8::MAX as usize && size_of::<Threshold>() == 64);
 
-/// What tells a call of one operation whether it looks, and which rules to read, in adjacent cache lines: other work evicts them.
+/// Tells a call of one operation whether it looks, and which rules to read. In adjacent cache lines, since other work evicts them.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct OfOperation {
