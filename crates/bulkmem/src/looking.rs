@@ -16,7 +16,7 @@ const LONGEST_INTERVAL: usize = 16 << 20;
 const WORTH_ANOTHER: usize = 1 << 20;
 
 /// The steps of a call that looks. Each is found when it is needed: what a call reads to find it is part of its time.
-pub(crate) trait Steps<'c>: Copy {
+pub(crate) trait Steps<'c> {
     /// The type of its kernels.
     type Kernel: Kernel;
 
@@ -43,7 +43,6 @@ pub(crate) fn looks_again(length: usize, from: usize) -> bool {
 }
 
 /// How a call that looks is executed.
-#[derive(Clone, Copy)]
 pub(crate) struct Looking<'c, S> {
     pub(crate) operation: Operation,
     pub(crate) look: &'c Look,

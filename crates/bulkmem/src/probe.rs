@@ -29,7 +29,7 @@ pub const LONG: usize = 2 << 20;
 /// Looks at longer ranges than a huge page begin with their first bytes: the kernel clears every page that a look reaches, and a
 /// huge page that is cleared megabytes ahead has left the second-level cache when its bytes are written.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
-/// So many.
+/// Bytes of that beginning.
 pub const BEGINNING: usize = 64 << 10;
 
 /// Times in ticks of the [clock](crate::clock).
