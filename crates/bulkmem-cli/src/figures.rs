@@ -30,10 +30,24 @@ pub(crate) fn describe_cost(cost: Cost) -> &'static str {
 }
 
 pub(crate) fn describe_condition(condition: Condition) -> String {
-    let Condition { aligned, warm, threads, source } = condition;
-    let aligned = if aligned { "aligned" } else { "unaligned" };
+    let Condition { warm, threads, source, .. } = condition;
     let cache = if warm { "warm" } else { "cold" };
-    format!("{aligned}, {cache}{}, {}", describe_source(source), plural(threads, "thread"))
+    format!(
+        "{}, {cache}{}, {}",
+        describe_place(condition),
+        describe_source(source),
+        plural(threads, "thread")
+    )
+}
+
+/// Returns the alignment, and the pages if they are not the largest ones.
+pub(crate) fn describe_place(condition: Condition) -> &'static str {
+    match (condition.aligned, condition.base_pages) {
+        (true, false) => "aligned",
+        (false, false) => "unaligned",
+        (true, true) => "aligned, base pages",
+        (false, true) => "unaligned, base pages",
+    }
 }
 
 /// Returns the state of a source that differs from the destination's, to follow that.
@@ -54,8 +68,8 @@ pub(crate) fn library(operation: Operation) -> (&'static str, &'static str) {
 /// comes first.
 pub(crate) fn all(profile: &Profile) -> Vec<Series<'_>> {
     let key = |figure: &Figure| {
-        let Condition { aligned, warm, threads, source } = figure.condition;
-        (figure.operation, figure.cost, threads, source, !aligned, warm)
+        let Condition { aligned, warm, threads, source, base_pages } = figure.condition;
+        (figure.operation, figure.cost, threads, source, !aligned, base_pages, warm)
     };
     let mut figures: Vec<&Figure> = profile.figures.iter().collect();
     figures.sort_by_key(|figure| (key(figure), figure.length));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Cost, Mode, Profile};
-use bulkmem_measure::{CalibrateOptions, MeasureError, calibrate};
+use bulkmem_measure::{CalibrateOptions, MeasureError, Progress, calibrate};
 
 /// Small and short: every operation, up to 256 KiB, in 20 s: memory for a large last-level cache takes up to half of them.
 fn options() -> CalibrateOptions {
@@ -61,6 +61,35 @@ fn the_profile_is_accepted_and_serves_everything() {
     assert!(last.coverage.complete);
     assert!(progress.iter().all(|step| (0.0..=1.0).contains(&step.done)));
     assert!(progress.windows(2).all(|pair| pair[0].elapsed <= pair[1].elapsed));
+}
+
+#[test]
+fn unaligned_ranges_are_in_base_pages_or_a_note_says_why_not() {
+    let options = |mode| CalibrateOptions {
+        budget: Duration::from_secs(4),
+        max_length: 64 << 10,
+        operations: vec![Operation::Fill],
+        ..CalibrateOptions::new(mode)
+    };
+    let calibrated = |mode| {
+        let mut notes = Vec::new();
+        let mut progress = |step: &Progress| notes.extend(step.note.clone());
+        let profile = calibrate(&options(mode), &mut progress, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        (profile, notes)
+    };
+    let (profile, notes) = calibrated(Mode::Default);
+    let noted = notes.iter().any(|note| note.starts_with("base pages are not measured: "));
+    let in_base_pages = profile.provenance.backing_page_size > Machine::current().page_size && !noted;
+    let mut unaligned = 0;
+    for figure in &profile.figures {
+        let expected = in_base_pages && figure.cost == Cost::Throughput && !figure.condition.aligned;
+        assert_eq!(figure.condition.base_pages, expected, "{figure:?}");
+        unaligned += usize::from(!figure.condition.aligned);
+    }
+    assert!(unaligned > 0);
+    let (profile, notes) = calibrated(Mode::Quick);
+    assert!(profile.figures.iter().all(|figure| !figure.condition.base_pages));
+    assert!(notes.iter().all(|note| !note.starts_with("base pages")), "{notes:?}");
 }
 
 #[test]

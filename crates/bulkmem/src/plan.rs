@@ -442,6 +442,62 @@ mod tests {
         assert_eq!(choice(&own(from_1_mib, ""), true, 1 << 20).0, 1 << 20, "no look finds pages missing");
     }
 
+    /// The method that a step belongs to.
+    fn name(step: &Step<'_, FillFn>) -> &'static str {
+        let is_its = |method: &&method::Method| {
+            FillFn::entry(&method.code, OPERATION).is_some_and(|entry| std::ptr::eq(entry, step.entry))
+        };
+        method::all().find(is_its).unwrap().name
+    }
+
+    #[test]
+    fn what_a_look_finds_decides_the_step() {
+        const MIB: usize = 1 << 20;
+        let policy = policy();
+        let of = |length| PlannedLook { length, ..planned(&policy, Intent::Throughput) };
+        let after = |length, verdict| name(&of(length).after(verdict));
+        assert_eq!(after(FROM, CacheVerdict::Cached), "rep_stosb");
+        assert_eq!([FROM, MIB].map(|it| after(it, CacheVerdict::Uncached)), ["movnti", "nontemporal_sse2"]);
+        assert_eq!(after(FROM, CacheVerdict::Unmapped), "store_sse2");
+        assert_eq!(name(&of(FROM).by_length()), "c_library");
+        let populated = |populate| PlannedLook { populate, ..of(FROM) }.populated().map(|step| name(&step));
+        assert_eq!(populated(false), None);
+        assert_eq!(populated(true), populate::is_possible().then_some("rep_stosb"));
+
+        // The look finds no unmapped memory, so that it is by length. Short parts get the method for their own length.
+        let policy = policy_of(&format!(
+            "rule clear reuse 0 c_library\nrule clear reuse 65536 movnti\nlook clear {FROM} 400\n"
+        ));
+        let part = |shortest| PlannedLook {
+            length: 4096,
+            total_len: MIB,
+            shortest,
+            ..planned(&policy, Intent::Reuse)
+        };
+        let by_length = |shortest| {
+            [part(shortest).by_length(), part(shortest).after(CacheVerdict::Unmapped)].map(|step| name(&step))
+        };
+        assert_eq!(by_length(0), ["movnti"; 2]);
+        assert_eq!(by_length(4096), ["movnti"; 2]);
+        assert_eq!(by_length(4097), ["c_library"; 2]);
+    }
+
+    #[test]
+    fn calls_are_cut_unless_that_slows_down_the_method() {
+        const MIB: usize = 1 << 20;
+        let policy = policy_of(&format!(
+            "rule clear uncached {MIB} rep_stosb\nlook clear {FROM} 400 20000 store_sse2\n"
+        ));
+        let may_be_cut = |length| {
+            let planned = PlannedLook { length, ..planned(&policy, Intent::Throughput) };
+            [CacheVerdict::Cached, CacheVerdict::Uncached, CacheVerdict::Unmapped]
+                .map(|verdict| planned.may_be_cut(verdict))
+        };
+        assert_eq!(may_be_cut(MIB - 1), [true; 3]);
+        // One method for both states: what is found cached may be long, too.
+        assert_eq!(may_be_cut(MIB), [false, false, true]);
+    }
+
     #[test]
     fn a_call_follows_the_verdict_of_an_earlier_one_without_a_look() {
         let known = |verdict| Known { verdict, class: 17, agreed: AGREED, left: 300 << 10 };

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use bulkmem::Operation;
 use bulkmem::method::c_library;
 use bulkmem::policy::Choice;
-use bulkmem_measure::calibration::{Condition, Cost, Profile};
+use bulkmem_measure::calibration::{Condition, Cost, Profile, SUMMARY};
 use bulkmem_measure::engine::{CacheState, LIBPMEM};
 use serde::Serialize;
 
 use crate::figures::{self, Series};
 
 pub(super) const LENGTHS: [(&str, u64); 4] =
-    [("64K", 64 << 10), ("1M", 1 << 20), ("16M", 16 << 20), ("1G", 1 << 30)];
+    [("64K", SUMMARY[0]), ("1M", SUMMARY[1]), ("16M", SUMMARY[2]), ("1G", SUMMARY[3])];
 /// The cache states that a profile distinguishes.
 const STATES: [CacheState; 2] = [CacheState::Cold, CacheState::Warm];
 
@@ -36,7 +36,6 @@ pub(super) struct Cell {
     pub(super) measured_length: Option<u64>,
     pub(super) gb_per_s: Option<f64>,
     pub(super) times_c_library: Option<f64>,
-    /// For operations that persist.
     pub(super) times_libpmem: Option<f64>,
 }
 

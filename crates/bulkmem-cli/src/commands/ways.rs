@@ -1,4 +1,4 @@
-//! The ways to use bulkmem, and their gains over the C library on a machine.
+//! The ways to use bulkmem, and their gains over the C library and libpmem on a machine.
 
 use bulkmem::Operation;
 use bulkmem::machine::Caches;
@@ -10,7 +10,7 @@ use bulkmem_measure::engine::CacheState;
 use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
-use super::lengths::Row;
+use super::lengths::{Cell, Row};
 use crate::output::{digits, size};
 
 /// The operations that the C library has too, with its function.
@@ -25,9 +25,33 @@ pub(super) struct Gain {
     function: &'static str,
     /// Length from which the calls of an unchanged program gain; `None` if they never do.
     unchanged_from: Option<u64>,
-    /// Times the C library's speed, geometric mean of the lengths; `None` if nothing was measured.
+    /// Times the C library's speed.
+    #[serde(flatten)]
+    c_library: Times,
+    /// Times libpmem's speed.
+    libpmem: Times,
+}
+
+/// How many times as fast a choice is, on cold and on warm memory: geometric means of the lengths; `None` if nothing was measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Times {
     cold: Option<f64>,
     warm: Option<f64>,
+}
+
+impl Times {
+    fn of(rows: &[Row], operation: Operation, times: impl Fn(&Cell) -> Option<f64>) -> Times {
+        let mean = |state| {
+            let cells = rows.iter().filter(|row| row.operation == operation);
+            geometric_mean(cells.filter_map(|row| times(row.states.get(&state)?.as_ref()?)))
+        };
+        Times { cold: mean(CacheState::Cold), warm: mean(CacheState::Warm) }
+    }
+
+    fn text(self) -> String {
+        let times = |gain: Option<f64>| gain.map_or("–".to_owned(), |gain| format!("{} ×", digits(gain)));
+        format!("{} cold, {} warm", times(self.cold), times(self.warm))
+    }
 }
 
 /// Returns the gains by the choices of a profile.
@@ -36,18 +60,14 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
     let preloaded_from =
         (Caches::from(profile.provenance.caches).sane().l3 / 4).max(SHORTEST_BY_POLICY as u64);
     let gain = |(operation, function)| {
-        let mean = |state| {
-            let cells = rows.iter().filter(|row| row.operation == operation);
-            let cells = cells.filter_map(|row| row.states.get(&state)?.as_ref()?.times_c_library);
-            geometric_mean(cells)
-        };
         let rules = profile.rules_of(operation, Situation::Throughput);
         let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
         let full = rule.chain(look).min().map(|from| from.max(preloaded_from));
         let unchanged_from = full.into_iter().chain(reused_from(profile, operation)).min();
-        let (cold, warm) = (mean(CacheState::Cold), mean(CacheState::Warm));
-        Gain { operation, function, unchanged_from, cold, warm }
+        let c_library = Times::of(rows, operation, |cell| cell.times_c_library);
+        let libpmem = Times::of(rows, operation, |cell| cell.times_libpmem);
+        Gain { operation, function, unchanged_from, c_library, libpmem }
     };
     FUNCTIONS.into_iter().map(gain).collect()
 }
@@ -72,10 +92,15 @@ fn reused_from(profile: &Profile, operation: Operation) -> Option<u64> {
 }
 
 impl Gain {
-    /// Returns the gains on cold and on warm memory.
-    pub(super) fn times(&self) -> String {
-        let times = |gain: Option<f64>| gain.map_or("–".to_owned(), |gain| format!("{} ×", digits(gain)));
-        format!("{} cold, {} warm", times(self.cold), times(self.warm))
+    /// Returns the gains over the C library.
+    pub(super) fn over_c_library(&self) -> String {
+        self.c_library.text()
+    }
+
+    /// Returns the gains over libpmem; `None` if it was not measured.
+    pub(super) fn over_libpmem(&self) -> Option<String> {
+        let Times { cold, warm } = self.libpmem;
+        cold.or(warm).map(|_| self.libpmem.text())
     }
 }
 

@@ -7,6 +7,7 @@ use bulkmem::{Operation, Options, look};
 use bulkmem_measure::calibration::{
     AliasingRule, Condition, Cost, Figure, LookRule, NewHugeRule, Profile, Rule, UnmappedRule,
 };
+use bulkmem_measure::engine::LIBPMEM;
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
@@ -437,6 +438,26 @@ fn operations_that_persist_are_compared_with_libpmem() {
 }
 
 #[test]
+fn the_overview_has_the_gains_over_libpmem() {
+    let mut profile = profile();
+    let own = profile.figures.iter().find(|it| it.length == 1 << 20 && it.method == "portable").unwrap();
+    let libpmem = Figure { method: LIBPMEM.into(), median_ns: own.median_ns * 1.5, ..own.clone() };
+    let home = Home::new();
+    home.write_profile(&profile);
+    assert!(home.json(&["explain", "--json"])["gains"][0]["libpmem"]["cold"].is_null());
+    assert!(!home.text(&["explain"], 80).contains("× libpmem"));
+    profile.figures.push(libpmem);
+    home.write_profile(&profile);
+    let overview = home.json(&["explain", "--json"]);
+    assert_eq!(row(&overview, "clear", 1 << 20)["cold"]["times_libpmem"], 1.5);
+    let gain = &overview["gains"][0];
+    assert_eq!(keys(gain), ["cold", "libpmem", "operation", "unchanged_from", "warm"]);
+    assert_eq!((&gain["libpmem"]["cold"], &gain["libpmem"]["warm"]), (&1.5.into(), &Value::Null));
+    let text = home.text(&["explain"], 80);
+    assert!(text.lines().any(|line| line == "× libpmem  clear 1.50 × cold, – warm (means, too)"), "{text}");
+}
+
+#[test]
 fn the_overview_does_not_mix_cold_and_warm_memory() {
     let Some(home) = looking_home() else { return };
     let overview = home.json(&["explain", "--json"]);
@@ -458,7 +479,7 @@ fn the_overview_says_what_each_way_gains() {
     let Some(home) = looking_home() else { return };
     let overview = home.json(&["explain", "--json"]);
     let [clear, fill, copy] = overview["gains"].as_array().unwrap().as_slice() else { panic!("{overview}") };
-    assert_eq!(keys(clear), ["cold", "operation", "unchanged_from", "warm"]);
+    assert_eq!(keys(clear), ["cold", "libpmem", "operation", "unchanged_from", "warm"]);
     assert_eq!((&clear["cold"], &clear["warm"]), (&2.0.into(), &1.0.into()));
     let quarter = bulkmem::pointers::quarter_of_last_level_cache();
     assert_eq!(clear["unchanged_from"], quarter, "it looks from 64 KiB on, but bulkmem run begins there");

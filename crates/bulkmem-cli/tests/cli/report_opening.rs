@@ -139,7 +139,7 @@ fn a_profile_says_what_to_write_to_get_more() {
         page.contains("<span>2.00 × memset</span>") && page.contains("Measured by the calibration."),
         "{page}"
     );
-    // Calibration does not compare clears with libpmem.
+    // libpmem was not measured.
     assert!(!page.contains('◆'), "{page}");
     // Nothing was measured in warm memory.
     assert!(page.contains("gauge cold") && !page.contains("gauge warm"));

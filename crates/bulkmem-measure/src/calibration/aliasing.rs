@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::calibration::Mode;
     use crate::calibration::fake::Planted;
-    use crate::engine::workload::Cell;
+    use crate::engine::cell::Cell;
 
     const SETTING: Setting = Setting {
         mode: Mode::Default,
@@ -89,6 +89,7 @@ mod tests {
         second_level: 1 << 20,
         last_level: 32 << 20,
         threads: 1,
+        longest_in_base_pages: 0,
     };
 
     /// Measures where the C library takes so many times as long if it is aliased, from a length to another.

@@ -11,8 +11,8 @@ use bulkmem::probe::Times;
 use crate::calibration::{Condition, Cost};
 
 use crate::calibration::session::Meter;
+use crate::engine::cell::{Cell, Extent, Timing};
 use crate::engine::memory_state::MemoryState;
-use crate::engine::workload::{Cell, Extent, Timing};
 
 /// Aligned, cold, one thread.
 pub(crate) const COLD: Condition = Condition::new(true, false, 1);

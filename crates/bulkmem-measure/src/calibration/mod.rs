@@ -49,8 +49,13 @@ pub use crate::engine::{BusyProcess, Condition, Cost, Load};
 use crate::engine::{Provenance, Threshold, threshold};
 use crate::{MeasureError, Progress};
 
+/// Lengths that summaries of a profile show, bytes: 64 KiB, 1 MiB, 16 MiB and 1 GiB.
+pub const SUMMARY: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 1 << 30];
+
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
+/// Share of the time for preparing memory in base pages.
+const BASE_PAGES_TIME_SHARE: f64 = 0.1;
 /// Share of the time for locating the C library's thresholds.
 const THRESHOLDS_TIME_SHARE: f64 = 0.03;
 
@@ -150,13 +155,25 @@ pub fn calibrate(
     let most = if options.threads == 0 { usize::MAX } else { options.threads };
     let threads = most.min(machine.processors).max(1);
     let second_level = workload::second_level(machine);
-    let setting = Setting { mode: options.mode, max_length, second_level, last_level, threads };
+    let base_pages = match options.mode {
+        // Mapping so many pages takes too long.
+        Mode::Quick => Ok(None),
+        Mode::Default | Mode::Thorough => {
+            base_pages(&arena, max_length, last_level, left.mul_f64(BASE_PAGES_TIME_SHARE))
+        }
+    };
+    let without = base_pages.as_ref().err().map(|why| format!("base pages are not measured: {why}"));
+    let in_base_pages = base_pages.unwrap_or_default();
+    let longest_in_base_pages = in_base_pages.as_ref().map_or(0, |_| max_length.min(plan::LONG - 1));
+    let setting =
+        Setting { mode: options.mode, max_length, second_level, last_level, threads, longest_in_base_pages };
     let time = left.mul_f64(THRESHOLDS_TIME_SHARE);
     let thresholds = Threshold::locate_all(&arena, threshold::LONGEST, time, stop);
-    let workloads = Workloads::new(started, arena, Rc::default());
+    let mut workloads = Workloads::new(started, arena, Rc::default());
+    workloads.in_base_pages = in_base_pages;
     let mut session = Session::new(workloads, stop, progress, options.budget);
-    if note.is_some() {
-        session.report("", note);
+    for note in [note, without].into_iter().flatten() {
+        session.report("", Some(note));
     }
     let mut ledger = Ledger { thresholds, ..Ledger::default() };
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
@@ -169,6 +186,25 @@ pub fn calibrate(
     }
     session.report("done", None);
     Ok(profile(&session, &ledger, options))
+}
+
+/// Prepares memory in base pages for lengths below [`plan::LONG`]; `None` if the other memory is in base pages, too. Only few candidates
+/// are measured at longer lengths.
+///
+/// # Errors
+/// The reason, if there is too little memory or time: in less memory, ranges might still be cached from before.
+fn base_pages(
+    other: &Arena,
+    max_length: u64,
+    last_level: u64,
+    patience: Duration,
+) -> Result<Option<Arena>, String> {
+    if other.backing_page_size() <= Machine::current().page_size {
+        return Ok(None);
+    }
+    // Less than the other memory has, because mapping base pages takes long: 2 s for 1 GiB on an Emerald Rapids.
+    let side = last_level.saturating_mul(2).clamp(max_length.min(plan::LONG), 1 << 30);
+    Arena::complete(side, 0, Pages::Base, patience).map(Some)
 }
 
 /// Derives the profile from the figures so far.

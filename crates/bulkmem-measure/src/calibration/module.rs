@@ -12,9 +12,9 @@ use crate::MeasureError;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
 use crate::calibration::{Mode, ModuleFigure};
+use crate::engine::cell::Extent;
 use crate::engine::interleave::{Source, StopRule, interleave};
 use crate::engine::stats::Summary;
-use crate::engine::workload::Extent;
 
 const HUGE_PAGE: u64 = 2 << 20;
 /// Bytes that the kernel clears in one piece without the module.

@@ -15,19 +15,19 @@ use crate::calibration::plan::{self, HUGE, LONG, Setting};
 use crate::calibration::prefetch::{self, Prefetches};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
-use crate::calibration::{Condition, Cost, Figure, Ledger, Mode};
+use crate::calibration::{Condition, Cost, Figure, Ledger, Mode, SUMMARY};
 use crate::engine::LIBPMEM;
+use crate::engine::cell::Cell;
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
 use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::{self, Summary};
 use crate::engine::units::bytes;
-use crate::engine::workload::Cell;
 
 /// Share of an operation's time for the lengths; the rest is for changes of the choice, then threads.
 const LENGTHS_SHARE: f64 = 0.76;
-/// Share of the remaining time for libpmem, if it is measured.
-const LIBPMEM_SHARE: f64 = 0.5;
+/// Share of the remaining time for libpmem, if it is measured: with operations that persist, and with others.
+const LIBPMEM_SHARES: [f64; 2] = [0.5, 0.1];
 /// Time for libpmem at each length even if the operation's is over: several samples of all but the longest.
 const LIBPMEM_LEAST: Duration = Duration::from_millis(20);
 /// Share of the time after that for lengths whose samples varied widely.
@@ -101,7 +101,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.finals(length, &searched, deadline, end);
             candidates = search::seeds(&searched.ranked, operation);
         }
-        self.libpmem(self.session.after_share(LIBPMEM_SHARE, end), end);
+        let [persisting, others] = LIBPMEM_SHARES;
+        let share = if operation.persists() { persisting } else { others };
+        self.libpmem(self.session.after_share(share, end), end);
         self.repeat_noisy(self.session.after_share(REPEAT_SHARE, changes_end));
         self.refine(changes_end);
         self.looks(self.session.after_share(LOOKS_SHARE, end));
@@ -246,45 +248,52 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Compares the choice for each length with libpmem, if the operation persists and libpmem is installed.
+    /// Compares the choice for each length with libpmem, if it is installed; for operations that the C library has, too, that one, and
+    /// only at the lengths of the summary.
     fn libpmem(&mut self, deadline: Duration, end: Duration) {
         let operation = self.operation;
-        if !operation.persists() {
-            return;
-        }
         let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
         let own = self.ledger.figures.iter();
         let own = own.filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
         // Also lengths at which one method was measured, which decide nothing.
-        let lengths: Vec<u64> = own.map(|it| it.length).collect::<BTreeSet<_>>().into_iter().collect();
+        let mut lengths: Vec<u64> = own.map(|it| it.length).collect::<BTreeSet<_>>().into_iter().collect();
+        let c_library = method::c_library();
+        let c_library = c_library.does(operation).then(|| Choice::of(c_library, operation));
+        if c_library.is_some() {
+            lengths = nearest_of_summary(&lengths);
+        }
         for (index, &length) in lengths.iter().enumerate() {
             if self.session.stopped() {
                 break;
             }
-            let Some(key) = chosen(&choices, length) else { continue };
+            let chosen = chosen(&choices, length).and_then(Key::choice);
+            let Some(own) = c_library.or(chosen) else { continue };
             self.session.report(format!("{operation}, {}, libpmem", bytes(length)), None);
             let mut cells = self.setting.cells(operation, Cost::Throughput, length);
-            cells.retain(|cell| cell.condition.aligned && cell.condition.threads == 1);
+            let plain = |it: &Condition| it.aligned && it.threads == 1;
+            cells.retain(|cell| {
+                plain(&cell.condition) && (c_library.is_none() || cell.condition.source.is_none())
+            });
             // Without libpmem, the first sample ends it.
-            let group = |cell| vec![(cell, None), (cell, key.choice())];
+            let group = |cell| vec![(cell, None), (cell, Some(own))];
             let groups: Vec<Vec<Trial>> = cells.into_iter().map(group).collect();
             // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
-            let own = mem::take(&mut self.ledger.figures);
+            let figures = mem::take(&mut self.ledger.figures);
             self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least), 1);
-            let compared = mem::replace(&mut self.ledger.figures, own);
+            let compared = mem::replace(&mut self.ledger.figures, figures);
             self.add_libpmem(&compared);
         }
     }
 
-    /// Adds libpmem's figures, in relation to those that the choice has from the comparison with other methods, which stay.
+    /// Adds libpmem's figures, in relation to those that the other method has from the comparison with more of them, which stay.
     fn add_libpmem(&mut self, compared: &[Figure]) {
         for libpmem in compared.iter().filter(|it| it.method == LIBPMEM) {
-            let choice = compared.iter().find(|it| it.method != LIBPMEM && it.condition == libpmem.condition);
-            let own = choice.and_then(|choice| {
-                self.ledger.same_config(choice).map(|own| own.median_ns / choice.median_ns)
+            let other = compared.iter().find(|it| it.method != LIBPMEM && it.condition == libpmem.condition);
+            let scale = other.and_then(|other| {
+                self.ledger.same_config(other).map(|known| known.median_ns / other.median_ns)
             });
-            let Some(scale) = own else { continue };
+            let Some(scale) = scale else { continue };
             let quartiles_ns = libpmem.quartiles_ns.map(|ns| ns * scale);
             self.ledger.add(Figure { median_ns: libpmem.median_ns * scale, quartiles_ns, ..libpmem.clone() });
         }
@@ -295,8 +304,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let operation = self.operation;
         let own =
             self.ledger.figures.iter().filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
-        // Of fewer samples, nothing is decided.
-        let figures: Vec<Figure> = own.filter(|it| it.samples >= derive::FEWEST_SAMPLES).cloned().collect();
+        // Of fewer samples, or by libpmem, nothing is decided.
+        let decides = |it: &&Figure| it.samples >= derive::FEWEST_SAMPLES && it.method != LIBPMEM;
+        let figures: Vec<Figure> = own.filter(decides).cloned().collect();
         let noisy = figures.iter().filter(|it| it.quartiles_ns[1] > NOISY * it.quartiles_ns[0]);
         for length in noisy.map(|it| it.length).collect::<BTreeSet<_>>() {
             if self.session.over(deadline) {
@@ -399,6 +409,16 @@ impl<M: Meter> OperationRun<'_, '_, M> {
 /// it again, and no sample shows what that costs others.
 fn keeping_source(ranked: &[Ranked]) -> Vec<Ranked> {
     ranked.iter().filter(|it| !it.choice.method.spares_source()).cloned().collect()
+}
+
+/// Returns the measured lengths nearest to those of the [`SUMMARY`], each at most a factor of 2 away.
+fn nearest_of_summary(lengths: &[u64]) -> Vec<u64> {
+    let nearest = SUMMARY.into_iter().filter_map(|wanted| {
+        let factor = |length: u64| length.max(wanted) as f64 / length.min(wanted) as f64;
+        let nearest = lengths.iter().copied().min_by(|a, b| factor(*a).total_cmp(&factor(*b)))?;
+        Some(nearest).filter(|nearest| factor(*nearest) <= 2.0)
+    });
+    distinct(nearest)
 }
 
 /// Returns the choice for a length among those at rising lengths.

@@ -6,7 +6,7 @@ use bulkmem::Operation;
 
 use crate::calibration::{Condition, Cost, Mode};
 use crate::engine::CacheState;
-use crate::engine::workload::Cell;
+use crate::engine::cell::Cell;
 
 /// Shortest length at which reuse and stream are measured: anything shorter fits the first-level cache.
 const SHORTEST_WITH_AFTERMATH: u64 = 4 << 10;
@@ -36,6 +36,8 @@ pub(crate) struct Setting {
     /// The last-level cache, bytes; never 0.
     pub(crate) last_level: u64,
     pub(crate) threads: usize,
+    /// The longest range in base pages; 0 if there are none, or no others.
+    pub(crate) longest_in_base_pages: u64,
 }
 
 impl Setting {
@@ -85,8 +87,14 @@ impl Setting {
             (Cost::Throughput, true) if operation == Operation::Persist => &[(true, true), (false, true)],
             (Cost::Throughput, true) => &[(true, false), (true, true), (false, false), (false, true)],
         };
-        let mut single: Vec<Condition> =
-            places.iter().map(|&(aligned, warm)| Condition::new(aligned, warm, 1)).collect();
+        // The policy distinguishes neither alignment nor page size. If their effects multiply, the mean over two of the four
+        // combinations is that over all.
+        let in_base_pages = cost == Cost::Throughput && length <= self.longest_in_base_pages;
+        let condition = |&(aligned, warm): &(bool, bool)| Condition {
+            base_pages: in_base_pages && !aligned,
+            ..Condition::new(aligned, warm, 1)
+        };
+        let mut single: Vec<Condition> = places.iter().map(condition).collect();
         // What is copied into a cached buffer has often not been used for long, and a buffer that is copied again and again stays in
         // the cache, unless the method evicts it.
         let other_sources: &[(bool, CacheState)] = match (operation, cost, can_be_warm) {

@@ -10,10 +10,10 @@ use bulkmem::policy::Choice;
 
 use crate::calibration::search;
 use crate::calibration::session::{Meter, Session, Trial};
+use crate::engine::cell::{Cell, Timing};
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
 use crate::engine::stats::median;
-use crate::engine::workload::{Cell, Timing};
 
 const ROUNDS: usize = 5;
 

@@ -8,9 +8,9 @@ use bulkmem::method::{self, CacheEffect};
 use bulkmem::policy::Choice;
 
 use crate::calibration::session::{Meter, Session};
+use crate::engine::cell::Cell;
 use crate::engine::distinct;
 use crate::engine::implementation::FOR_COMPARISON;
-use crate::engine::workload::Cell;
 
 /// Candidates that do not fill the cache and get further samples although they are slow, for the intent `Stream`.
 const CACHE_SPARING_CANDIDATES: usize = 4;

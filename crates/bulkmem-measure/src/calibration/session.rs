@@ -9,10 +9,11 @@ use bulkmem::policy::Choice;
 use bulkmem::probe::Times;
 
 use crate::calibration::plan;
+use crate::engine::cell::{Cell, Extent, Timing};
 use crate::engine::implementation::{Implementation, peers};
 use crate::engine::interleave::{self, Source, StopRule};
 use crate::engine::memory_state::MemoryState;
-use crate::engine::workload::{Cell, Extent, Timing, Workloads};
+use crate::engine::workload::Workloads;
 use crate::engine::{MeasureError, Progress};
 
 /// A choice, or without one libpmem, for comparison; and the configuration to measure it in.

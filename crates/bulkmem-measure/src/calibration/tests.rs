@@ -12,8 +12,8 @@ use crate::calibration::fake::{
     UNMAPPED_TICKS,
 };
 use crate::engine::LIBPMEM;
+use crate::engine::cell::Cell;
 use crate::engine::memory_state::MemoryState;
-use crate::engine::workload::Cell;
 
 const SETTING: Setting = Setting {
     mode: Mode::Default,
@@ -21,6 +21,7 @@ const SETTING: Setting = Setting {
     max_length: 1 << 30,
     last_level: 32 << 20,
     threads: 2,
+    longest_in_base_pages: 0,
 };
 
 /// A simple machine: a cached method that is fast while the range fits the last-level cache, one that bypasses it
@@ -277,19 +278,95 @@ fn lengths_are_measured_where_caches_end() {
 }
 
 #[test]
-fn libpmem_is_measured_for_operations_that_persist_and_never_chosen() {
+fn unaligned_ranges_are_in_base_pages_where_there_are_some() {
+    let setting = Setting { longest_in_base_pages: 64 << 20, ..SETTING };
+    for operation in Operation::ALL {
+        for length in [64, 1 << 20, 64 << 20, (64 << 20) + 1] {
+            for cost in [Cost::Throughput, Cost::Reuse, Cost::Stream] {
+                let cells = setting.cells(operation, cost, length);
+                let plain = SETTING.cells(operation, cost, length);
+                assert_eq!(cells.len(), plain.len());
+                for (cell, plain) in cells.iter().zip(&plain) {
+                    let base_pages =
+                        length <= 64 << 20 && cost == Cost::Throughput && !cell.condition.aligned;
+                    let expected = Condition { base_pages, ..plain.condition };
+                    assert_eq!(cell.condition, expected, "{operation} of {length}, {cost:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn base_pages_are_prepared_unless_all_memory_is_in_them() {
+    const MIB: u64 = 1 << 20;
+    let in_pages = |pages| Arena::new(16 * MIB, MIB, pages, Duration::MAX).unwrap();
+    let in_base_pages = in_pages(Pages::Base);
+    assert!(base_pages(&in_base_pages, MIB, 8 * MIB, Duration::MAX).unwrap().is_none());
+    let other = in_pages(Pages::Transparent);
+    let page = Machine::current().page_size;
+    if other.backing_page_size() == page {
+        eprintln!("not checked: there are no transparent huge pages");
+        return;
+    }
+    for (longest, last_level, expected) in [(MIB, 8 * MIB, 16 * MIB), (48 * MIB, 8 * MIB, 48 * MIB)] {
+        let arena = base_pages(&other, longest, last_level, Duration::MAX).unwrap().unwrap();
+        assert!(arena.longest() >= expected && arena.backing_page_size() == page, "{arena:?}");
+    }
+    assert!(base_pages(&other, MIB, 64 * MIB, Duration::ZERO).is_err());
+}
+
+/// A method that is the fastest in huge pages, but slower than the C library in base pages.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_method_must_be_fast_in_base_pages_too() {
+    let chosen = |longest_in_base_pages| {
+        let setting = Setting { longest_in_base_pages, ..SETTING };
+        let answer = |cell: &Cell, choice: &Choice| {
+            let gb_per_s = match (choice.method.name, cell.condition.base_pages) {
+                ("c_library", _) => 20.0,
+                ("portable", false) => 24.0,
+                ("portable", true) => 15.0,
+                _ => 5.0,
+            };
+            20.0 + cell.length as f64 / gb_per_s
+        };
+        let stop = AtomicBool::new(false);
+        let mut quiet = |_: &Progress| {};
+        let mut ledger = Ledger::default();
+        let mut session =
+            Session::new(Planted::new(0.01, answer), &stop, &mut quiet, Duration::from_secs(20));
+        run(&mut session, &setting, &[Operation::Clear], &mut ledger, &mut |_, _| {});
+        let rules = rules(&ledger, bulkmem::Intent::Throughput);
+        rules.iter().rfind(|rule| rule.from <= 1 << 20).unwrap().method.clone()
+    };
+    assert_eq!(chosen(0), "portable");
+    assert_eq!(chosen(64 << 20), "c_library");
+}
+
+#[test]
+fn libpmem_is_measured_and_never_chosen() {
     let (ledger, ..) = calibrated(&Operation::ALL, Duration::from_secs(55), None);
     let (libpmem, others): (Vec<Figure>, Vec<Figure>) =
         ledger.figures.iter().cloned().partition(|figure| figure.method == LIBPMEM);
     for figure in &libpmem {
-        assert!(figure.operation.persists() && figure.cost == Cost::Throughput, "{figure:?}");
+        let shown = figure.operation.persists() || SUMMARY.contains(&figure.length);
+        assert!(shown && figure.cost == Cost::Throughput, "{figure:?}");
         // In relation to the choice's figure, which has the planted noise.
         let ratio = figure.median_ns / (figure.length as f64 / LIBPMEM_GB_PER_S);
         assert!((ratio - 1.0).abs() < 0.03, "{ratio}");
     }
     let config = |it: &Figure| (it.operation, it.length, it.condition);
-    let finals = |it: &&Figure| SETTING.lengths().contains(&it.length) && it.operation.persists();
-    let plain = |it: &&Figure| it.condition.aligned && it.condition.threads == 1;
+    let finals = |it: &&Figure| {
+        SETTING.lengths().contains(&it.length)
+            && (it.operation.persists() || SUMMARY.contains(&it.length))
+            && it.cost == Cost::Throughput
+    };
+    let plain = |it: &&Figure| {
+        it.condition.aligned
+            && it.condition.threads == 1
+            && (it.operation.persists() || it.condition.source.is_none())
+    };
     // Only threads are compared at lengths that there is no time to compare methods at.
     let compares =
         |it: &&Figure| others.iter().any(|other| config(other) == config(it) && other.method != it.method);

@@ -13,9 +13,9 @@ use crate::calibration::plan::{HUGE, LONG};
 use crate::calibration::search;
 use crate::calibration::session::Meter;
 use crate::calibration::{Condition, Cost, Mode};
+use crate::engine::cell::Cell;
 use crate::engine::distinct;
 use crate::engine::stats::median;
-use crate::engine::workload::Cell;
 
 impl<M: Meter> OperationRun<'_, '_, M> {
     /// Takes the times of calls in memory whose pages are not mapped yet, interleaved, by the methods that store through the

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bulkmem::machine::Machine;
 use bulkmem::{Mapping, Pages};
 
+use crate::engine::units::bytes;
 use crate::engine::{LINE, MeasureError, MemoryLeft, Result, Share, memory_left, threads};
 
 pub(crate) const HUGE: usize = 2 << 20;
@@ -43,12 +44,7 @@ impl Arena {
 
     /// The same, with so much memory left.
     fn of(left: &MemoryLeft, side: u64, neighbour: u64, pages: Pages, patience: Duration) -> Result<Arena> {
-        let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST).next_multiple_of(HUGE);
-        let wanted = usize::try_from(side)
-            .unwrap_or(usize::MAX / 8)
-            .saturating_add(HUGE)
-            .next_multiple_of(HUGE)
-            .max(LEAST);
+        let (wanted, neighbour) = rounded(side, neighbour);
         let least = 2 * LEAST + neighbour;
         if left.most() < least as u64 {
             return Err(MeasureError::Memory { needed: least as u64, left: left.clone() });
@@ -56,14 +52,14 @@ impl Arena {
         let usable = usize::try_from((left.bytes / PART).max(least as u64)).unwrap_or(usize::MAX / 4);
         let fits = (usable - neighbour) / 2;
         let mut shortened = (fits < wanted).then(|| format!("to fit the {left}"));
-        let bytes = neighbour + wanted.min(fits) / HUGE * HUGE * 2;
-        let mut region = Mapping::new(bytes, pages)
-            .or_else(|_| Mapping::new(bytes, Pages::Base))
-            .map_err(|source| MeasureError::Mapping { bytes: bytes as u64, source })?;
+        let whole = neighbour + wanted.min(fits) / HUGE * HUGE * 2;
+        let mut region = Mapping::new(whole, pages)
+            .or_else(|_| Mapping::new(whole, Pages::Base))
+            .map_err(|source| MeasureError::Mapping { bytes: whole as u64, source })?;
         let started = Instant::now();
         let ready =
             touch(&mut region, write_something, |ready| ready < least || started.elapsed() < patience);
-        if ready < bytes {
+        if ready < whole {
             shortened = Some("as touching more memory would take too long".to_owned());
         }
         let length = (ready - neighbour) / 2 / HUGE * HUGE;
@@ -72,6 +68,29 @@ impl Arena {
         let (destination, source) = (side(neighbour), side(neighbour + length));
         let neighbour = RawRange { start, length: neighbour };
         Ok(Arena { region, neighbour, destination, source, shortened })
+    }
+
+    /// The same, but all of it or none.
+    ///
+    /// # Errors
+    /// The reason, for people.
+    pub(crate) fn complete(
+        side: u64,
+        neighbour: u64,
+        pages: Pages,
+        patience: Duration,
+    ) -> Result<Arena, String> {
+        let left = memory_left();
+        let (wanted, beside) = rounded(side, neighbour);
+        let needed = (2 * wanted + beside) as u64;
+        if left.bytes / PART < needed {
+            return Err(format!("they would need {}, more than a quarter of the {left}", bytes(needed)));
+        }
+        let arena = Arena::of(&left, side, neighbour, pages, patience).map_err(|error| error.to_string())?;
+        match arena.shortened {
+            Some(_) => Err(format!("preparing {} of them takes too long", bytes(needed))),
+            None => Ok(arena),
+        }
     }
 
     /// The longest operation that fits at any alignment.
@@ -83,6 +102,13 @@ impl Arena {
     pub(crate) fn backing_page_size(&self) -> usize {
         self.region.backing_page_size().unwrap_or(Machine::current().page_size)
     }
+}
+
+/// Returns how much is mapped for a side and for a neighbour, if there is enough.
+fn rounded(side: u64, neighbour: u64) -> (usize, usize) {
+    let neighbour = usize::try_from(neighbour).unwrap_or(LEAST).clamp(4096, LEAST);
+    let side = usize::try_from(side).unwrap_or(usize::MAX).min(usize::MAX / 8);
+    ((side + HUGE).next_multiple_of(HUGE).max(LEAST), neighbour.next_multiple_of(HUGE))
 }
 
 /// Writes to memory piece by piece, with all processors, while `go_on` accepts the bytes that are ready. Returns these.
@@ -182,6 +208,15 @@ mod tests {
         }
         assert!(matches!(of(45), Err(MeasureError::Memory { .. })));
         assert_eq!(of(4096).unwrap().shortened, None);
+    }
+
+    #[test]
+    fn it_is_complete_or_refused() {
+        let of = |side, patience| Arena::complete(side, 0, Pages::Base, patience);
+        assert!(of(32 << 20, Duration::MAX).unwrap().longest() >= 32 << 20);
+        assert!(of(256 << 20, Duration::ZERO).unwrap_err().contains("takes too long"));
+        let refused = of(u64::MAX, Duration::MAX).unwrap_err();
+        assert!(refused.contains("more than a quarter of the"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! the [`Run`], which interleaves their samples, computes statistics, checks for noise, and saves the results so far.
 //! All results are [`Row`]s, the only kind of result in tables, reports, comparisons and files.
 //!
-//! - What is sampled: `implementation`.
+//! - What is sampled: `implementation`, in the configuration of a `cell`.
 //! - How: `interleave`, `run`; `passes` and `workload` are the common kinds of samples, `counters` counts in them, `latency`
 //!   times single operations.
 //! - What the C library does: `threshold`.
@@ -14,6 +14,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod buffer;
+pub(crate) mod cell;
 pub(crate) mod clock;
 mod compare;
 mod config;
@@ -48,6 +49,7 @@ pub(crate) mod workload;
 
 pub(crate) use bulkmem_prefault::numa;
 pub use bulkmem_prefault::numa::NumberList;
+pub use cell::{Condition, Cost};
 pub use compare::{CHANCE, Change, Comparison, Differences, Identity, Side, Verdict};
 pub use config::{
     Alignment, CacheState, Config, CopySide, Dimension, Direction, Memory, Pattern, dimensions, distinct,
@@ -71,11 +73,10 @@ pub use results::{
 };
 pub use run::{Measure, Observer, Progress, Run, RunOptions, Validated};
 
-pub use workload::{Condition, Cost};
-
 pub(crate) use arena::{Arena, RawRange};
 pub(crate) use buffer::{Buffer, Content};
 pub(crate) use bulkmem::machine::CACHE_LINE as LINE;
+pub(crate) use cell::Cell;
 pub(crate) use counters::Counting;
 pub(crate) use error::{Result, fits, with_causes};
 pub(crate) use implementation::Implementation;
@@ -86,6 +87,7 @@ pub(crate) use positions::{Permutation, Slots, Spread};
 pub(crate) use reservation::Reservation;
 pub(crate) use run::{Sample, Sampler, go_on};
 pub(crate) use stats::{Stats, Summary, Trend};
-pub(crate) use workload::{Cell, Workloads};
+pub(crate) use workload::Workloads;
+
 /// The byte that fills write where nothing else is wanted.
 pub(crate) const FILL_BYTE: u8 = 0xA5;

@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use bulkmem::machine::{Caches, Machine};
 use bulkmem::method::{self, Ordering, fence};
-use bulkmem::policy::{Choice, Situation};
+use bulkmem::policy::Choice;
 use bulkmem::{Operation, Pages, Workers, clock, probe};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::engine::arena::{HUGE, dirty, read};
+use crate::engine::cell::{Cell, Condition, Cost, Extent, Timing};
 use crate::engine::clock::{spin, time};
 use crate::engine::fresh::Fresh;
 use crate::engine::implementation::Work;
@@ -21,106 +20,8 @@ use crate::engine::memory_state::MemoryState;
 use crate::engine::positions::warm_start;
 use crate::engine::threads::Team;
 use crate::engine::{
-    Arena, CacheState, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result,
-    Spread,
+    Arena, Candidate, Counting, FILL_BYTE, Implementation, LINE, Neighbour, RawRange, Result, Spread,
 };
-
-/// The cost that a time stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Cost {
-    /// The operation alone.
-    Throughput,
-    /// The operation, and reading the destination back.
-    Reuse,
-    /// The operation, and what it does to a cache-resident neighbour beyond what the same time without touching
-    /// memory does.
-    Stream,
-}
-
-impl Cost {
-    /// Returns the cost by which an intent, or the choice for a cache state, is judged.
-    pub fn of(situation: impl Into<Situation>) -> Cost {
-        match situation.into() {
-            Situation::Throughput | Situation::Cached | Situation::Uncached | Situation::SeveralThreads => {
-                Cost::Throughput
-            }
-            Situation::Reuse | Situation::UncachedReuse => Cost::Reuse,
-            Situation::Stream => Cost::Stream,
-        }
-    }
-}
-
-/// The conditions under which an operation is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Condition {
-    /// True if the ranges start on a cache line.
-    pub aligned: bool,
-    /// True if the ranges were in the cache before, as far as they fit.
-    pub warm: bool,
-    /// Threads that share the work.
-    pub threads: usize,
-    /// State of the source of a copy; absent if it is that of the destination.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<CacheState>,
-}
-
-impl Condition {
-    /// Returns the condition with the source, if there is one, in the state of the destination.
-    pub const fn new(aligned: bool, warm: bool, threads: usize) -> Condition {
-        Condition { aligned, warm, threads, source: None }
-    }
-}
-
-/// A configuration in which candidates are compared with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Cell {
-    pub(crate) operation: Operation,
-    pub(crate) cost: Cost,
-    pub(crate) length: u64,
-    pub(crate) condition: Condition,
-    /// Destinations are mapped anew for each sample, in such pages, and not touched before. They are not warm then. Those of
-    /// operations that persist are in base pages.
-    pub(crate) fresh: Option<Pages>,
-}
-
-impl Cell {
-    /// A cell in the arena.
-    pub(crate) fn new(operation: Operation, cost: Cost, length: u64, condition: Condition) -> Cell {
-        Cell { operation, cost, length, condition, fresh: None }
-    }
-
-    /// True if there is a source, and it is in the cache.
-    pub(crate) fn source_is_warm(&self) -> bool {
-        self.operation.has_source()
-            && match self.condition.source {
-                Some(state) => state == CacheState::Warm,
-                None => self.condition.warm || self.operation == Operation::CopyPersist,
-            }
-    }
-}
-
-/// Memory to clear as the Linux module does: in chunks, with one fence at the end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    /// A clear.
-    pub(crate) choice: Choice,
-    pub(crate) length: usize,
-    pub(crate) chunk: usize,
-}
-
-/// One sample, per operation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Timing {
-    /// The cost, with the disturbance, nanoseconds.
-    pub(crate) ns: f64,
-    /// The part of [`Cost::Stream`] that is the neighbour's, nanoseconds.
-    pub(crate) disturbance_ns: Option<f64>,
-    pub(crate) operations: usize,
-    /// With those that were not timed.
-    pub(crate) calls: usize,
-}
 
 /// Candidates of a cell that had their sample since the turn began. It ends when one of them comes again.
 #[derive(Debug)]
@@ -233,6 +134,8 @@ pub(crate) fn footprint(longest: u64, last_level: u64) -> u64 {
 pub(crate) struct Workloads {
     pub(crate) started: Instant,
     pub(crate) arena: Arena,
+    /// The same in base pages, for cells that are in these.
+    pub(crate) in_base_pages: Option<Arena>,
     neighbour: Neighbour,
     l2: usize,
     last_level: usize,
@@ -265,6 +168,7 @@ impl Workloads {
         Workloads {
             started,
             arena,
+            in_base_pages: None,
             neighbour,
             l2,
             last_level: usize::try_from(last_level).unwrap_or(usize::MAX),
@@ -284,12 +188,12 @@ impl Workloads {
 
     /// Takes one sample of an implementation, which has the cell's operation. Fails only if fresh memory cannot be mapped.
     pub(crate) fn sample(&mut self, cell: &Cell, implementation: &Implementation<'_>) -> Result<Timing> {
-        assert!(cell.length <= self.arena.longest(), "lengths are checked against the arena before");
+        assert!(cell.length <= self.arena_of(cell).longest(), "lengths are checked against the arena before");
         let ready = self.ready.clone();
         let threads = cell.condition.threads;
         let team = ready.as_deref().map_or(Team::Started(threads), |workers| Team::Ready(threads, workers));
         let work = Timed { candidate: implementation.candidate(), workloads: self, cell };
-        // SAFETY: the ranges lie in the arena, or destinations in a mapping that lives until the next sample, source and
+        // SAFETY: the ranges lie in an arena, or destinations in a mapping that lives until the next sample, source and
         // destination apart, and nothing else uses them.
         unsafe { implementation.run(team, cell.operation, FILL_BYTE, work) }
     }
@@ -410,9 +314,9 @@ impl Workloads {
         let key = (*cell, candidate);
         // What is warmed or flushed must be in the cache, all of it.
         let most = if cell.operation == Operation::Persist {
-            self.half_the_cache(length)
+            self.half_the_cache(cell, length)
         } else if cell.condition.warm && length >= WARMED_EACH {
-            self.half_the_cache(if cell.operation.has_source() { 2 * length } else { length })
+            self.half_the_cache(cell, if cell.operation.has_source() { 2 * length } else { length })
         } else {
             MOST
         };
@@ -492,10 +396,18 @@ impl Workloads {
         }
     }
 
-    /// How many operations fill half the second-level cache, of `length` bytes each; they fit the arena.
-    fn half_the_cache(&self, length: usize) -> usize {
-        let fits = self.arena.longest() as usize / (length + 2 * LINE);
+    /// How many operations of a cell fill half the second-level cache, of `length` bytes each; they fit its arena.
+    fn half_the_cache(&self, cell: &Cell, length: usize) -> usize {
+        let fits = self.arena_of(cell).longest() as usize / (length + 2 * LINE);
         (self.l2 / 2 / length.max(1)).min(fits).clamp(1, MOST)
+    }
+
+    fn arena_of(&self, cell: &Cell) -> &Arena {
+        if cell.condition.base_pages {
+            self.in_base_pages.as_ref().expect("cells are planned by the arenas that there are")
+        } else {
+            &self.arena
+        }
     }
 
     /// Chooses the ranges of a batch, and writes to every line that is to be flushed. How often a batch is repeated depends on the
@@ -508,7 +420,7 @@ impl Workloads {
         turn: u64,
         repeats: usize,
     ) -> Result<()> {
-        let Arena { destination, source, .. } = self.arena;
+        let Arena { destination, source, .. } = *self.arena_of(cell);
         let offset = if cell.condition.aligned { 0 } else { self.random.usize(1..LINE / 2) };
         // Never aligned alike. Warm ranges begin near the beginning of a page: there no destination may lie a few bytes behind
         // its source modulo 4096, which slows down REP MOVSB and is measured on its own.
@@ -553,9 +465,10 @@ impl Workloads {
         if cell.condition.warm {
             return;
         }
+        let destination = self.arena_of(cell).destination;
         for ((dst, _), turn) in self.ranges.iter_mut().zip(turn..) {
             let offset = dst.addr() % LINE;
-            *dst = self.destinations.place(self.arena.destination, length, offset, turn);
+            *dst = self.destinations.place(destination, length, offset, turn);
         }
     }
 
@@ -568,7 +481,7 @@ impl Workloads {
         call: impl Fn(*mut u8, *const u8, usize),
     ) -> Result<Timing> {
         // Enough operations to show: half the cache that the neighbour lives in.
-        let batch = self.half_the_cache(length);
+        let batch = self.half_the_cache(cell, length);
         self.choose_ranges(cell, length, batch, turn, 0)?;
         self.warm(cell, length, cell.source_is_warm());
         let settle = || {

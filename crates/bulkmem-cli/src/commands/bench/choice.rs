@@ -41,7 +41,7 @@ JSON: as all measurements; rows have the metric `bandwidth` and the config's `op
 (`cold`, `warm` or `fresh`; of copies that of the destination, and `source` that of the source), `page_size` (of the destination) \
 and `intent`. The policy's rows name the method (`chosen`), and `also` has `times_best_peer`, `regret`, and the same over all \
 conditions that the operation does not know (`overall_times_best_peer`, `overall_regret`), up to 512 KiB what the look took \
-(`look_ns`), for stream `disturbance_ns`. The cost of choosing is in rows of the metric `nanoseconds`.")]
+(`look_ns`), for stream `disturbance_ns` and the time without it (`operation_ns`). The cost of choosing is in rows of the metric `nanoseconds`.")]
 pub(crate) struct ChoiceArgs {
     /// Operation to compare
     #[arg(value_parser = operation())]

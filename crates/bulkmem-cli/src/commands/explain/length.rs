@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::active_policy::ActivePolicy;
 use crate::commands::branches::Branches;
 use crate::failure::Failure;
-use crate::figures::{self, Series, describe_cost, describe_parameters, describe_source};
+use crate::figures::{self, Series, describe_cost, describe_parameters, describe_place, describe_source};
 use crate::output::{
     self, Column, GOOD, HEADING, Table, digits, exact_size, faint, plural, rate, size, styled, wrapped,
 };
@@ -316,11 +316,10 @@ impl Measurements {
     fn text(&self, operation: Operation, width: usize) -> String {
         let Measurements { cost, condition, length, figures } = self;
         let state = if condition.warm { "Warm memory" } else { "Cold memory" };
-        let Condition { aligned, threads, source, .. } = condition;
-        let aligned = if *aligned { "aligned" } else { "unaligned" };
-        let source = describe_source(*source);
-        let threads = plural(*threads, "thread");
-        let heading = format!("{state}, measured at {} ({aligned}{source}, {threads})", exact_size(*length));
+        let source = describe_source(condition.source);
+        let threads = plural(condition.threads, "thread");
+        let place = describe_place(*condition);
+        let heading = format!("{state}, measured at {} ({place}{source}, {threads})", exact_size(*length));
         let mut table = Table::of(figures)
             .column(Column::left(""), |it| if it.chosen { styled(GOOD, "→") } else { String::new() })
             .column(Column::left("method"), |it| plain(&it.method))

@@ -24,12 +24,12 @@ applies if `look` is null), `look` (null, or `from`, `cached_below` in ticks, `r
 would do slowly: `from`, `below`, `method`, `parameters`, `reason`), `threads`, `origin`, `measured` (a list, empty without a profile that measured this; for \
 cold and for warm memory `cost`, `condition`, `length` and `figures`: each with `method`, `parameters`, `median_ns`, \
 `quartiles_ns`, `samples`, `disturbance_ns`, `gb_per_s`, `times_c_library` and `times_libpmem` (null if the \
-library was not measured; calibration measures libpmem for operations that persist, as a `method` that is never chosen), `chosen`).
+library was not measured; libpmem is a `method` that is never chosen), `chosen`).
 
 JSON without them: `microarchitecture`, `processor`, `processors`, `c_library`, `date` (of the profile), `rows`: each with \
 `operation`, `length`, `cold`, `warm` (each null if nothing was measured near that length, or `method`, `parameters`, \
 `measured_length`, `gb_per_s`, `times_c_library`, `times_libpmem`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
-as geometric means of the lengths, `unchanged_from`: length from which a program under `bulkmem run` gains, or null), `thresholds` (as in `info`).")]
+as geometric means of the lengths, `libpmem`: `cold` and `warm`, times libpmem, null if it was not measured; `unchanged_from`: length from which a program under `bulkmem run` gains, or null), `thresholds` (as in `info`).")]
 pub(crate) struct ExplainArgs {
     /// The operation [default: all, at four lengths]
     #[arg(long, value_name = "OPERATION", value_parser = parsers::operation(), requires = "size")]

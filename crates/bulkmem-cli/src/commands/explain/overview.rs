@@ -29,7 +29,7 @@ pub(super) struct Overview {
     c_library: String,
     date: String,
     rows: Vec<Row>,
-    /// The gains over the C library, the same for each way to use bulkmem.
+    /// The gains over the C library and libpmem, the same for each way to use bulkmem.
     gains: Vec<Gain>,
     thresholds: [CThreshold; 2],
 }
@@ -97,9 +97,13 @@ impl Overview {
 
     /// Returns the ways to use bulkmem, and what they gain.
     fn ways(&self, policy: &Policy, width: usize) -> String {
-        let gains = self.gains.iter().map(|it| format!("{} {}", it.operation, it.times()));
+        let gains = self.gains.iter().map(|it| format!("{} {}", it.operation, it.over_c_library()));
         let gains =
             format!("{} (times the C library, means of these lengths)", gains.collect::<Vec<_>>().join("; "));
+        let libpmem =
+            self.gains.iter().filter_map(|it| Some(format!("{} {}", it.operation, it.over_libpmem()?)));
+        let libpmem = libpmem.collect::<Vec<_>>().join("; ");
+        let libpmem = (!libpmem.is_empty()).then(|| ("× libpmem", format!("{libpmem} (means, too)")));
         let threads = match policy.threads(Operation::Copy, 1 << 30) {
             1 => String::new(),
             threads => format!(" ({threads} for a copy of 1G)"),
@@ -112,14 +116,13 @@ impl Overview {
         let [rust, c, unchanged] = &ways;
         let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
         let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
-        let rows = [
-            ("every way", gains),
+        let rows = [("every way", gains)].into_iter().chain(libpmem).chain([
             (rust.0, rust.1.clone() + &options),
             c.clone(),
             unchanged.clone(),
             ("C library", thresholds),
-        ];
-        pairs(&rows, width)
+        ]);
+        pairs(&rows.collect::<Vec<_>>(), width)
     }
 
     /// Returns the title and the cells of a cache state.

@@ -61,7 +61,7 @@ pub(crate) type Row = BTreeMap<Key, Figures>;
 pub(crate) const FEWEST_SAMPLES: u32 = 3;
 
 /// Returns the figures of one operation and cost, by length. Leaves out libpmem's, long lengths with too few samples, and figures that
-/// are not finite and above 0.
+/// are not finite and above 0. The pages of unaligned ranges depend on the length, so that they are no condition to compare lengths by.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
@@ -71,7 +71,8 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
         if finite && median > 0.0 && it.method != LIBPMEM {
             let key = Key { method: it.method.clone(), parameters: it.parameters };
             let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns };
-            rows.entry(it.length).or_default().entry(key).or_default().0.insert(it.condition, timing);
+            let condition = Condition { base_pages: false, ..it.condition };
+            rows.entry(it.length).or_default().entry(key).or_default().0.insert(condition, timing);
         }
     }
     let decides = |length: u64, row: &Row| length < LONG || is_sampled(row);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bulkmem::policy::Choice;
 
 use super::*;
-use crate::engine::Kind;
+use crate::engine::{CacheState, Kind};
 
 fn test() -> Candidate {
     Candidate::named(Kind::Control, "test")
@@ -61,6 +61,35 @@ fn ranges_lie_in_the_arena_apart_and_aligned_as_asked() {
                         assert_eq!(dst % LINE == 0, aligned, "{cell:?}");
                         assert_eq!(src % LINE == dst % LINE, aligned, "unaligned ones differ: {cell:?}");
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn cells_in_base_pages_have_an_arena_of_their_own() {
+    let mut workloads = workloads();
+    let in_base_pages = Arena::new(16 << 20, 1 << 20, Pages::Base, Duration::from_secs(60)).unwrap();
+    let page = bulkmem::machine::Machine::current().page_size;
+    assert_eq!(in_base_pages.backing_page_size(), page);
+    let sides = |arena: &Arena| [arena.destination, arena.source];
+    let arenas = [sides(&workloads.arena), sides(&in_base_pages)];
+    workloads.in_base_pages = Some(in_base_pages);
+    for base_pages in [true, false] {
+        let operations = [Operation::Clear, Operation::Copy, Operation::CopyPersist, Operation::Persist];
+        let cells = operations.into_iter().flat_map(|operation| {
+            [(true, 100), (false, 100), (true, 1 << 20), (false, 1 << 20)].map(|(warm, length)| {
+                let condition = Condition { base_pages, ..Condition::new(false, warm, 1) };
+                Cell::new(operation, Cost::Throughput, length, condition)
+            })
+        });
+        for cell in cells {
+            let length = cell.length;
+            for (dst, src) in visited(&mut workloads, &cell) {
+                for (at, side) in [dst, src].into_iter().zip(arenas[usize::from(base_pages)]) {
+                    let start = side.start.addr();
+                    assert!(at >= start && at + length as usize <= start + side.length, "{cell:?}");
                 }
             }
         }

@@ -31,6 +31,8 @@ use crate::measurements::participants::participant;
 pub use judge::{Overall, is_baseline, overall};
 pub use targets::TargetsOptions;
 
+/// The name of the time of an operation without the disturbance of a neighbour, nanoseconds.
+const OPERATION_NS: &str = "operation_ns";
 /// The share of the time that getting the memory ready may take.
 const ARENA_TIME_SHARE: f64 = 0.3;
 /// The share of a configuration's time in which every candidate is sampled; the rest is for the fastest.
@@ -241,7 +243,7 @@ impl ChoiceOptions {
         let first_row = run.results.rows.len();
         bulkmem::forget_verdicts();
         let length = usize::try_from(cell.length).unwrap_or(usize::MAX);
-        let Condition { aligned, warm, threads, source } = cell.condition;
+        let Condition { aligned, warm, threads, source, .. } = cell.condition;
         let cache = match (cell.fresh, warm) {
             (Some(_), _) => CacheState::Fresh,
             (None, true) => CacheState::Warm,
@@ -271,7 +273,10 @@ impl ChoiceOptions {
                     calls.set(calls.get() + timing.calls);
                 }
                 let mut also = vec![(OPERATIONS, timing.operations as f64)];
-                also.extend(timing.disturbance_ns.map(|ns| ("disturbance_ns", ns)));
+                if let Some(disturbance) = timing.disturbance_ns {
+                    also.push(("disturbance_ns", disturbance));
+                    also.push((OPERATION_NS, timing.ns - disturbance.max(0.0)));
+                }
                 Ok(Sample { value: cell.length as f64 / timing.ns, also })
             })
         });

@@ -20,10 +20,10 @@ use crate::engine::{
 };
 use crate::measurements::choice::choosing::{LENGTH, overhead_ns};
 use crate::measurements::choice::judge::{
-    OBSERVABLE, Overall, against_best, is_choice, is_peer, leeway_of_medians, mean_regret, median_ns,
-    overall, unmeasured_lengths,
+    OBSERVABLE, Overall, against_best, is_choice, is_peer, leeway_of_medians, mean_regret, overall,
+    unmeasured_lengths,
 };
-use crate::measurements::choice::{ChoiceOptions, repeated};
+use crate::measurements::choice::{ChoiceOptions, OPERATION_NS, repeated};
 
 /// How to check the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,8 +333,7 @@ fn threads(rows: &[&Row]) -> Vec<Check> {
 
 fn stream(rows: &[&Row]) -> Vec<Check> {
     let disturbance = |row: &Row| row.also.get("disturbance_ns").copied();
-    // The time without the disturbance is the operation's own.
-    let own = |row: &Row| median_ns(row).map_or(f64::NAN, |ns| ns - disturbance(row).unwrap_or(0.0).max(0.0));
+    let own = |row: &Row| row.also.get(OPERATION_NS).copied().unwrap_or(f64::NAN);
     let pairs = rows.iter().filter(|row| is_choice(row)).filter_map(|row| {
         let rivals = rows.iter().filter(|rival| bypasses(rival) && rival.config == row.config);
         Some((row, rivals.min_by(|a, b| own(a).total_cmp(&own(b)))?))

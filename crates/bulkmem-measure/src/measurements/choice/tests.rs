@@ -10,7 +10,7 @@ use crate::engine::{Candidate, Results, Row, testing};
 fn small(operation: Operation) -> ChoiceOptions {
     ChoiceOptions {
         sizes: vec![4096, 65_536],
-        budget: Duration::from_secs(2),
+        budget: Duration::from_secs(4),
         caches: vec![CacheState::Warm],
         ..ChoiceOptions::new(operation)
     }

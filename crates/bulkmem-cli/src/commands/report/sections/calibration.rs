@@ -3,7 +3,7 @@
 use bulkmem::Intent;
 use bulkmem_measure::Kind;
 use bulkmem_measure::calibration::{Cost, Figure, Profile};
-use bulkmem_measure::engine::Metric;
+use bulkmem_measure::engine::{LIBPMEM, Metric};
 
 use super::super::input::Machine;
 use super::super::layout::{hide_slow_methods, marks};
@@ -93,7 +93,8 @@ fn series(profile: &Profile, measured: &Measured<'_>, intent: Intent) -> Vec<Ser
     let choice = series(CHOICE.to_owned(), Kind::Policy, chosen.collect());
     let figures = lengths.iter().flat_map(|length| measured.ranking(*length));
     let others = group(figures, |figure| figure.method.clone()).into_iter().map(|(name, figures)| {
-        let kind = if name == figures::library(measured.operation).0 { Kind::Peer } else { Kind::Method };
+        let peers = [figures::library(measured.operation).0, LIBPMEM];
+        let kind = if peers.contains(&name.as_str()) { Kind::Peer } else { Kind::Method };
         let points = figures.iter().map(|it| point(it, figures::describe_parameters(&it.parameters)));
         series(name, kind, points.collect())
     });

@@ -182,8 +182,10 @@ fn stream_looks_at_the_operation_and_at_the_neighbour() {
         row(1, Kind::Method, bypassing.name, 101.0),
         row(1, Kind::Method, "c_library", 50.0),
     ];
-    rows[0].also.insert("disturbance_ns".to_owned(), 10.0);
-    rows[1].also.insert("disturbance_ns".to_owned(), 1.0);
+    for (row, disturbance) in rows.iter_mut().zip([10.0, 1.0]) {
+        row.also.insert("disturbance_ns".to_owned(), disturbance);
+        row.also.insert(OPERATION_NS.to_owned(), 100.0);
+    }
     let [speed, disturbance] = checks(stream, &rows).try_into().unwrap();
     assert!(near(speed.measured, 1.0) && speed.met == Some(true), "{speed:?}");
     assert!(near(disturbance.measured, 0.09) && disturbance.met == Some(false), "{disturbance:?}");
