@@ -24,6 +24,8 @@ pub(crate) const REACHING_TICKS: u64 = 2000;
 pub(crate) const UNMAPPED_TICKS: u64 = 20_000;
 pub(crate) const HUGE_TICKS: u64 = 500_000;
 
+/// The speed of touching a range that is to be warm.
+const PASS_GB_PER_S: f64 = 12.0;
 pub(crate) const LIBPMEM_GB_PER_S: f64 = 1000.0;
 
 /// Answers by a function, with a noise of its own, and a clock that advances by what was answered.
@@ -66,10 +68,12 @@ impl<F: FnMut(&Cell, &Choice) -> f64> Meter for Planted<F> {
             // Faster than any method.
             None => cell.length as f64 / LIBPMEM_GB_PER_S,
         };
-        // A short operation is batched to 20 µs, as the real meter does.
-        // From a cached source it calls twice, and warms both ranges twice.
-        let times = if cell.source_is_warm() { 3.0 } else { 1.0 };
-        self.now_ns += times * ns.max(20_000.0);
+        // A short operation is batched to 20 µs, as the real meter does. From a cached source it calls twice, and warm ranges are touched
+        // until that gets no faster.
+        let calls = if cell.source_is_warm() { 2.0 } else { 1.0 };
+        let warm = [cell.condition.warm, cell.source_is_warm()].into_iter().filter(|warm| *warm).count();
+        let pass_ns = cell.length as f64 / PASS_GB_PER_S;
+        self.now_ns += calls * (ns.max(20_000.0) + 2.0 * warm as f64 * pass_ns);
         let disturbance_ns = (cell.cost == Cost::Stream).then_some(ns / 2.0);
         Some(Timing { ns, disturbance_ns, operations: 1, calls: 1 })
     }

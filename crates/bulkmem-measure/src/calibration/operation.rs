@@ -79,6 +79,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let first_from = |from: u64| lengths.iter().copied().find(|length| *length >= from);
         for (index, &length) in lengths.iter().enumerate() {
             if self.session.over(end) {
+                self.report_lack_of_time(&lengths[..index]);
                 break;
             }
             let deadline = self.end_of_first(&lengths[index..], lengths_end);
@@ -110,6 +111,19 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         self.unmapped(self.session.after_share(UNMAPPED_SHARE, end));
         self.new_huge_pages(self.session.after_share(UNMAPPED_SHARE, end));
         self.threads(end);
+    }
+
+    /// Reports that there was only time for these lengths.
+    fn report_lack_of_time(&mut self, measured: &[u64]) {
+        let operation = self.operation;
+        let note = match measured.last() {
+            _ if self.session.stopped() => return,
+            None => format!("there was no time for {operation}: calibrate it alone (--op {operation})"),
+            Some(&longest) => {
+                format!("{operation} was measured only up to {}: there was no time for more", bytes(longest))
+            }
+        };
+        self.session.report("", Some(note));
     }
 
     /// Returns the best prefetch of each method that bypasses the cache: uncached memory from uncached and from cached sources.
@@ -146,8 +160,13 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let longer = length as f64 / searched.length as f64;
         let sample = searched.ranked.first().map_or(1.0, |best| best.score().exp()) * longer;
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
-        let conditions = setting.cells(operation, Cost::Throughput, length).len();
-        let most = (room / (sample * conditions as f64) / FEWEST_SAMPLES as f64) as usize;
+        let cells = setting.cells(operation, Cost::Throughput, length);
+        let effort = if length < LONG {
+            cells.len() as f64
+        } else {
+            cells.iter().map(|cell| setting.effort(cell)).sum()
+        };
+        let most = (room / (sample * effort) / FEWEST_SAMPLES as f64) as usize;
         let mut throughput = vec![Situation::Uncached, Situation::Throughput, Situation::SeveralThreads];
         if length < setting.never_warm() {
             throughput.push(Situation::Cached);
@@ -166,10 +185,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             let mut groups = self.groups(Cost::Throughput, length, &finalists);
             let left = operation_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
             if most >= 2 {
-                // What is written before each write-back is not in the estimate.
-                let rounds = if operation == Operation::Persist { 1 } else { FEWEST_SAMPLES };
-                self.record_each(&groups, throughput_end, rounds);
-            } else if sample * (finalists.len() + 1) as f64 <= SHOWN_SHARE * left {
+                self.record_each(&groups, throughput_end, FEWEST_SAMPLES);
+            } else if sample * setting.effort(&cells[0]) * (finalists.len() + 1) as f64 <= SHOWN_SHARE * left
+            {
                 // Fewer samples would decide by chance: these only show what the policy does.
                 groups.truncate(1);
                 self.record_each(&groups, throughput_end, 1);
@@ -248,40 +266,46 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Compares the choice for each length with libpmem, if it is installed; for operations that the C library has, too, that one, and
-    /// only at the lengths of the summary.
+    /// Compares the choice for each length and cache state with libpmem, if it is installed; for operations that the C library has, too,
+    /// only at the lengths of the summary. Where the choice was not measured, the fastest method stands in for it.
     fn libpmem(&mut self, deadline: Duration, end: Duration) {
         let operation = self.operation;
-        let choices = derive::choices(&self.ledger.figures, operation, Situation::Throughput);
-        let own = self.ledger.figures.iter();
-        let own = own.filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
+        let figures = self.ledger.figures.clone();
+        let own = figures.iter().filter(|it| (it.operation, it.cost) == (operation, Cost::Throughput));
         // Also lengths at which one method was measured, which decide nothing.
-        let mut lengths: Vec<u64> = own.map(|it| it.length).collect::<BTreeSet<_>>().into_iter().collect();
-        let c_library = method::c_library();
-        let c_library = c_library.does(operation).then(|| Choice::of(c_library, operation));
-        if c_library.is_some() {
+        let mut lengths: Vec<u64> =
+            own.clone().map(|it| it.length).collect::<BTreeSet<_>>().into_iter().collect();
+        if !operation.persists() {
             lengths = nearest_of_summary(&lengths);
         }
+        let [cold, warm] = [Situation::Uncached, Situation::Cached]
+            .map(|situation| derive::choices(&figures, operation, situation));
         for (index, &length) in lengths.iter().enumerate() {
-            if self.session.stopped() {
+            if self.session.stopped() || length >= LONG && self.session.over(end) {
                 break;
             }
-            let chosen = chosen(&choices, length).and_then(Key::choice);
-            let Some(own) = c_library.or(chosen) else { continue };
             self.session.report(format!("{operation}, {}, libpmem", bytes(length)), None);
             let mut cells = self.setting.cells(operation, Cost::Throughput, length);
             let plain = |it: &Condition| it.aligned && it.threads == 1;
             cells.retain(|cell| {
-                plain(&cell.condition) && (c_library.is_none() || cell.condition.source.is_none())
+                plain(&cell.condition) && (operation.persists() || cell.condition.source.is_none())
             });
+            let reference = |cell: &Cell| {
+                let of_cell = own.clone().filter(|it| (it.length, it.condition) == (length, cell.condition));
+                let choices = if cell.condition.warm { &warm } else { &cold };
+                let choice = chosen(choices, length).and_then(Key::choice);
+                let fastest = of_cell.clone().min_by(|a, b| a.median_ns.total_cmp(&b.median_ns));
+                let measured = |choice: &Choice| of_cell.clone().any(|it| choice_of(it) == Some(*choice));
+                choice.filter(measured).or_else(|| choice_of(fastest?))
+            };
             // Without libpmem, the first sample ends it.
-            let group = |cell| vec![(cell, None), (cell, Some(own))];
-            let groups: Vec<Vec<Trial>> = cells.into_iter().map(group).collect();
+            let group = |cell: Cell| Some(vec![(cell, None), (cell, Some(reference(&cell)?))]);
+            let groups: Vec<Vec<Trial>> = cells.into_iter().filter_map(group).collect();
             // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
-            let figures = mem::take(&mut self.ledger.figures);
+            let known = mem::take(&mut self.ledger.figures);
             self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least), 1);
-            let compared = mem::replace(&mut self.ledger.figures, figures);
+            let compared = mem::replace(&mut self.ledger.figures, known);
             self.add_libpmem(&compared);
         }
     }
@@ -313,10 +337,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 break;
             }
             self.session.report(format!("{operation}, {} (again)", bytes(length)), None);
-            let choice = |it: &Figure| {
-                Some(Choice { method: method::by_name(&it.method)?, parameters: it.parameters })
-            };
-            let choices = distinct(figures.iter().filter(|it| it.length == length).filter_map(choice));
+            let choices = distinct(figures.iter().filter(|it| it.length == length).filter_map(choice_of));
             self.record_each(&self.groups(Cost::Throughput, length, &choices), deadline, 1);
         }
     }
@@ -409,6 +430,11 @@ impl<M: Meter> OperationRun<'_, '_, M> {
 /// it again, and no sample shows what that costs others.
 fn keeping_source(ranked: &[Ranked]) -> Vec<Ranked> {
     ranked.iter().filter(|it| !it.choice.method.spares_source()).cloned().collect()
+}
+
+/// Returns what a figure is of; `None` for libpmem.
+fn choice_of(figure: &Figure) -> Option<Choice> {
+    Some(Choice { method: method::by_name(&figure.method)?, parameters: figure.parameters })
 }
 
 /// Returns the measured lengths nearest to those of the [`SUMMARY`], each at most a factor of 2 away.

@@ -41,9 +41,10 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Length from which a warm cache makes no difference.
+    /// Length from which memory is not measured warm: a warm cache makes no difference, or bringing so much into it for each sample takes
+    /// too long.
     pub(crate) fn never_warm(&self) -> u64 {
-        self.last_level.saturating_mul(2)
+        self.last_level.saturating_mul(2).min(LONG)
     }
 
     /// Returns the lengths to measure, rising by a factor of 4 (thorough: 2), always including the largest; one that just
@@ -67,7 +68,7 @@ impl Setting {
     pub(crate) fn has_aftermath(&self, operation: Operation, length: u64) -> bool {
         let every_second = (length / SHORTEST_WITH_AFTERMATH).max(1).ilog2().is_multiple_of(4);
         !operation.persists()
-            && (SHORTEST_WITH_AFTERMATH..=self.never_warm().max(LONG)).contains(&length)
+            && (SHORTEST_WITH_AFTERMATH..=LONG).contains(&length)
             && (self.mode != Mode::Quick || every_second)
     }
 
@@ -116,6 +117,21 @@ impl Setting {
             cells.extend(self.threaded_cells(operation, length).pop());
         }
         cells
+    }
+
+    /// Returns roughly how long a sample takes in relation to what is timed of it: ranges that are warm are brought into the cache by two
+    /// passes or more, and a call that is not timed comes first from a warm source.
+    pub(crate) fn effort(&self, cell: &Cell) -> f64 {
+        let destination = match cell.operation {
+            // It is written once.
+            Operation::Persist => 1.0,
+            _ if cell.condition.warm => 2.0,
+            _ => 0.0,
+        };
+        let source = if cell.source_is_warm() { 2.0 } else { 0.0 };
+        let untimed =
+            if cell.source_is_warm() && cell.length <= self.last_level { 1.0 + destination } else { 0.0 };
+        1.0 + destination + source + untimed
     }
 
     /// Returns the configurations in which numbers of threads are compared: 1, 2, 4, …, all.

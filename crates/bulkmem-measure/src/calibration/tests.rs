@@ -397,6 +397,58 @@ fn looks_are_measured_even_if_the_time_is_over() {
     assert!(!unmapped.is_empty() && unmapped.iter().flat_map(|it| &it.ticks).all(|it| it.len() == 15));
 }
 
+/// A last-level cache that holds even long ranges: bringing them into it takes longer than the operations.
+#[test]
+fn a_large_cache_leaves_time_for_every_operation() {
+    let large = Setting { second_level: 2 << 20, last_level: 260 << 20, ..SETTING };
+    let answer = |cell: &Cell, choice: &Choice| {
+        let gb_per_s = match (choice.method.name, cell.condition.warm && cell.length <= 200 << 20) {
+            ("c_library", true) => 40.0,
+            ("c_library", false) => 10.0,
+            ("portable", _) => 20.0,
+            _ => 8.0,
+        };
+        20.0 + cell.length as f64 / gb_per_s
+    };
+    for seconds in [31, 48] {
+        let budget = Duration::from_secs(seconds);
+        let (stop, mut quiet, mut ledger) = (AtomicBool::new(false), |_: &Progress| {}, Ledger::default());
+        let mut session = Session::new(Planted::new(0.01, answer), &stop, &mut quiet, budget);
+        run(&mut session, &large, &Operation::ALL, &mut ledger, &mut |_, _| {});
+        let elapsed = session.elapsed();
+        assert!(elapsed <= budget.mul_f64(1.06), "{elapsed:?} of {budget:?}");
+        assert_eq!(ledger.finished.len(), Operation::ALL.len(), "{budget:?}");
+        let compared = |operation| {
+            let of = |it: &&Figure| {
+                (it.operation, it.cost, it.length) == (operation, Cost::Throughput, 256 << 20)
+                    && it.condition == Condition::new(true, false, 1)
+                    && it.samples >= derive::FEWEST_SAMPLES
+            };
+            ledger.figures.iter().filter(of).count()
+        };
+        for operation in [Operation::Clear, Operation::Copy] {
+            assert!(compared(operation) >= 2, "{operation} in {budget:?}: {}", compared(operation));
+        }
+    }
+}
+
+#[test]
+fn lengths_that_there_was_no_time_for_are_named() {
+    let mut notes = Vec::new();
+    let mut progress = |it: &Progress| notes.extend(it.note.clone());
+    let (stop, mut ledger) = (AtomicBool::new(false), Ledger::default());
+    let planted = Planted::new(0.01, machine);
+    let mut session = Session::new(planted, &stop, &mut progress, Duration::from_millis(1));
+    run(&mut session, &SETTING, &[Operation::Clear, Operation::Persist], &mut ledger, &mut |_, _| {});
+    let [clear, persist] = notes.as_slice() else { panic!("{notes:?}") };
+    assert!(
+        clear.starts_with("clear was measured only up to ")
+            && clear.ends_with(": there was no time for more"),
+        "{clear}"
+    );
+    assert_eq!(persist, "there was no time for persist: calibrate it alone (--op persist)");
+}
+
 #[test]
 fn a_short_time_is_kept_too() {
     let budget = Duration::from_secs(9);

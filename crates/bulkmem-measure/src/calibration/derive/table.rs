@@ -61,14 +61,14 @@ pub(crate) type Row = BTreeMap<Key, Figures>;
 pub(crate) const FEWEST_SAMPLES: u32 = 3;
 
 /// Returns the figures of one operation and cost, by length. Leaves out libpmem's, long lengths with too few samples, and figures that
-/// are not finite and above 0. The pages of unaligned ranges depend on the length, so that they are no condition to compare lengths by.
+/// are not finite, or leave no time for the operation itself. The pages of unaligned ranges depend on the length, so that they are no condition to compare lengths by.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
         let disturbance_ns = it.disturbance_ns.unwrap_or_default();
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
-        if finite && median > 0.0 && it.method != LIBPMEM {
+        if finite && median > disturbance_ns.max(0.0) && it.method != LIBPMEM {
             let key = Key { method: it.method.clone(), parameters: it.parameters };
             let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns };
             let condition = Condition { base_pages: false, ..it.condition };

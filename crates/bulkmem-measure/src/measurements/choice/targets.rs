@@ -339,7 +339,7 @@ fn stream(rows: &[&Row]) -> Vec<Check> {
         Some((row, rivals.min_by(|a, b| own(a).total_cmp(&own(b)))?))
     });
     let speeds = pairs.clone().map(|(row, best)| {
-        // Of the disturbance, only the median is known.
+        // Of the operation alone, only the median is known.
         let ratio = own(best) / own(row);
         (ratio, ratio * leeway_of_medians(row, best), describe(row))
     });
