@@ -1,12 +1,19 @@
 //! Calibration for real, in little time: what comes out is a profile that this machine accepts, whatever the figures.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bulkmem::machine::Machine;
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Cost, Mode, Profile};
 use bulkmem_measure::{CalibrateOptions, MeasureError, Progress, calibrate};
+
+/// Calibrations at the same time would leave each other too little of their time.
+fn alone() -> MutexGuard<'static, ()> {
+    static CALIBRATING: Mutex<()> = Mutex::new(());
+    CALIBRATING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Small and short: every operation, up to 256 KiB, in 20 s: memory for a large last-level cache takes up to half of them.
 fn options() -> CalibrateOptions {
@@ -19,6 +26,7 @@ fn options() -> CalibrateOptions {
 
 #[test]
 fn the_profile_is_accepted_and_serves_everything() {
+    let _alone = alone();
     let mut progress = Vec::new();
     let mut saved: Vec<Profile> = Vec::new();
     let profile = calibrate(
@@ -65,6 +73,7 @@ fn the_profile_is_accepted_and_serves_everything() {
 
 #[test]
 fn unaligned_ranges_are_in_base_pages_or_a_note_says_why_not() {
+    let _alone = alone();
     let options = |mode| CalibrateOptions {
         budget: Duration::from_secs(4),
         max_length: 64 << 10,
@@ -94,6 +103,7 @@ fn unaligned_ranges_are_in_base_pages_or_a_note_says_why_not() {
 
 #[test]
 fn stopping_at_once_is_an_error_and_stopping_later_keeps_what_is_known() {
+    let _alone = alone();
     let stopped = calibrate(&options(), &mut |_| {}, &AtomicBool::new(true), &mut |_| {});
     assert!(matches!(stopped, Err(MeasureError::Interrupted)), "{stopped:?}");
 
