@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bulkmem::Operation;
 use bulkmem::method::c_library;
 use bulkmem::policy::Choice;
-use bulkmem_measure::calibration::{Condition, Cost, Profile, SUMMARY};
+use bulkmem_measure::calibration::{Condition, Cost, Profile, SUMMARY, distance};
 use bulkmem_measure::engine::{CacheState, LIBPMEM};
 use serde::Serialize;
 
@@ -70,12 +70,6 @@ pub(super) fn measured(
     let condition = Condition::new(true, state == CacheState::Warm, 1);
     let wanted = (operation, Cost::Throughput, condition);
     cell(all.iter().find(|it| (it.operation, it.cost, it.condition) == wanted)?, length, choice)
-}
-
-/// Returns how far a measured length is from a length, if that is at most a factor of 2.
-pub(super) fn distance(measured: u64, length: u64) -> Option<f64> {
-    let distance = (measured as f64 / length as f64).ln().abs();
-    (distance <= 2f64.ln()).then_some(distance)
 }
 
 /// Returns the figure of a choice at the nearest length; `None` if nothing was measured near the length.

@@ -52,6 +52,13 @@ use crate::{MeasureError, Progress};
 /// Lengths that summaries of a profile show, bytes: 64 KiB, 1 MiB, 16 MiB and 1 GiB.
 pub const SUMMARY: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 1 << 30];
 
+/// Returns how far a measured length is from one of a summary, the logarithm of the ratio; `None` if that is more than a factor of 2,
+/// so that its figures do not stand for it.
+pub fn distance(measured: u64, length: u64) -> Option<f64> {
+    let distance = (measured as f64 / length as f64).ln().abs();
+    (distance <= 2f64.ln()).then_some(distance)
+}
+
 /// Share of the time for preparing the memory.
 const ARENA_TIME_SHARE: f64 = 0.3;
 /// Share of the time for preparing memory in base pages.
@@ -204,7 +211,7 @@ fn base_pages(
     }
     // Less than the other memory has, because mapping base pages takes long: 2 s for 1 GiB on an Emerald Rapids.
     let side = last_level.saturating_mul(2).clamp(max_length.min(plan::LONG), 1 << 30);
-    Arena::complete(side, 0, Pages::Base, patience).map(Some)
+    Arena::complete(side, Pages::Base, patience).map(Some)
 }
 
 /// Derives the profile from the figures so far.

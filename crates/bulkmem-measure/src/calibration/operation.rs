@@ -15,7 +15,7 @@ use crate::calibration::plan::{self, HUGE, LONG, Setting};
 use crate::calibration::prefetch::{self, Prefetches};
 use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
-use crate::calibration::{Condition, Cost, Figure, Ledger, Mode, SUMMARY};
+use crate::calibration::{Condition, Cost, Figure, Ledger, Mode, SUMMARY, distance};
 use crate::engine::LIBPMEM;
 use crate::engine::cell::Cell;
 use crate::engine::distinct;
@@ -161,6 +161,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         let sample = searched.ranked.first().map_or(1.0, |best| best.score().exp()) * longer;
         let room = throughput_end.saturating_sub(self.session.elapsed()).as_nanos() as f64;
         let cells = setting.cells(operation, Cost::Throughput, length);
+        // At shorter lengths there are three or more in any case, and the time ends their samples.
         let effort = if length < LONG {
             cells.len() as f64
         } else {
@@ -437,12 +438,11 @@ fn choice_of(figure: &Figure) -> Option<Choice> {
     Some(Choice { method: method::by_name(&figure.method)?, parameters: figure.parameters })
 }
 
-/// Returns the measured lengths nearest to those of the [`SUMMARY`], each at most a factor of 2 away.
+/// Returns the measured lengths nearest to those of the [`SUMMARY`], if they are near.
 fn nearest_of_summary(lengths: &[u64]) -> Vec<u64> {
     let nearest = SUMMARY.into_iter().filter_map(|wanted| {
-        let factor = |length: u64| length.max(wanted) as f64 / length.min(wanted) as f64;
-        let nearest = lengths.iter().copied().min_by(|a, b| factor(*a).total_cmp(&factor(*b)))?;
-        Some(nearest).filter(|nearest| factor(*nearest) <= 2.0)
+        let near = lengths.iter().filter_map(|&length| Some((distance(length, wanted)?, length)));
+        near.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, length)| length)
     });
     distinct(nearest)
 }

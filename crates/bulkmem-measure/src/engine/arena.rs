@@ -74,13 +74,9 @@ impl Arena {
     ///
     /// # Errors
     /// The reason, for people.
-    pub(crate) fn complete(
-        side: u64,
-        neighbour: u64,
-        pages: Pages,
-        patience: Duration,
-    ) -> Result<Arena, String> {
-        let left = memory_left();
+    pub(crate) fn complete(side: u64, pages: Pages, patience: Duration) -> Result<Arena, String> {
+        // The neighbour is not used.
+        let (left, neighbour) = (memory_left(), 0);
         let (wanted, beside) = rounded(side, neighbour);
         let needed = (2 * wanted + beside) as u64;
         if left.bytes / PART < needed {
@@ -212,7 +208,7 @@ mod tests {
 
     #[test]
     fn it_is_complete_or_refused() {
-        let of = |side, patience| Arena::complete(side, 0, Pages::Base, patience);
+        let of = |side, patience| Arena::complete(side, Pages::Base, patience);
         assert!(of(32 << 20, Duration::MAX).unwrap().longest() >= 32 << 20);
         assert!(of(256 << 20, Duration::ZERO).unwrap_err().contains("takes too long"));
         let refused = of(u64::MAX, Duration::MAX).unwrap_err();

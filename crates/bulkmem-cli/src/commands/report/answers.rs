@@ -7,11 +7,11 @@ use bulkmem::method::{self, c_library};
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::Kind;
-use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::calibration::{Profile, distance};
 use bulkmem_measure::engine::{Alignment, CacheState, Config, LIBPMEM, Measurement, Metric, Row};
 
 use super::input::Machine;
-use crate::commands::lengths::{self, LENGTHS, distance};
+use crate::commands::lengths::{self, LENGTHS};
 use crate::figures::rule_at;
 use crate::output::digits;
 use crate::results::{group, word};

@@ -61,7 +61,8 @@ pub(crate) type Row = BTreeMap<Key, Figures>;
 pub(crate) const FEWEST_SAMPLES: u32 = 3;
 
 /// Returns the figures of one operation and cost, by length. Leaves out libpmem's, long lengths with too few samples, and figures that
-/// are not finite, or leave no time for the operation itself. The pages of unaligned ranges depend on the length, so that they are no condition to compare lengths by.
+/// are not finite, or leave no time for the operation itself. The pages of unaligned ranges depend on the length, so that they are no
+/// condition to compare lengths by.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
