@@ -1,17 +1,21 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs each workload twice, the order swapped in every other round. A workload prints its own seconds, without the start
-of the program. Rounds of one workload do not follow each other, but for the last ones: a machine may favour one side for a minute.
-The ratio is the time without the library divided by the time with it: above 1 is a gain. The interval is a
-bootstrap of the median of the rounds' ratios (95 %). There are 11 rounds, and more of a workload as long as its interval is wider
-than 1 %, up to ROUNDS [default: 99]: the width alone decides, so that nothing is repeated until it pleases. Programs that are not
-installed are named. WORKLOAD is the start of the names of those to run [default: all].
+Each round runs each workload three times: without the library, with it, and without it again, in each of the six orders in turn. A
+workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but for the last
+ones: a machine may favour one side for a minute. The ratio is the first time without the library divided by the time with it: above 1
+is a gain. The control is the first time without it divided by the second, whose true ratio is 1: how far its interval is from 1 tells
+what the machine alone does to a ratio of so many rounds. The intervals are a bootstrap of the median of the rounds' ratios (95 %).
+There are 11 rounds, and more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 99]: the width alone
+decides, so that nothing is repeated until it pleases. Programs that are not installed are named. WORKLOAD is the start of the names of
+those to run [default: all]. SIGINT and SIGTERM end it with what was measured so far.
 """
 
+import itertools
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,6 +25,10 @@ PYTHON = "/usr/bin/python3"
 
 # Rounds, and the width of an interval that needs no more.
 LEAST, MOST, NARROW = 11, 99, 0.01
+
+# What a round runs of a workload.
+WITHOUT, WITH, AGAIN = SIDES = range(3)
+ORDERS = list(itertools.permutations(SIDES))
 
 # Memory is touched before it is timed, unless the workload is about fresh memory.
 NUMPY = """
@@ -156,18 +164,19 @@ def seconds(name, library):
     raise KeyError(name)
 
 
-def ratios(taken):
-    return [without / with_it for without, with_it in zip(*taken)]
+def ratios(taken, side):
+    """The times of the first side divided by those of another, round by round."""
+    return [without / other for without, other in zip(taken[WITHOUT], taken[side])]
 
 
-def interval(taken):
-    generator, rounds = random.Random(7), ratios(taken)
+def interval(rounds):
+    generator = random.Random(7)
     medians = sorted(statistics.median(generator.choices(rounds, k=len(rounds))) for _ in range(10_000))
     return medians[250], medians[9749]
 
 
 def width(taken):
-    low, high = interval(taken)
+    low, high = interval(ratios(taken, WITH))
     return high - low
 
 
@@ -186,15 +195,16 @@ def main():
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
     skipped = {name: need for name in names if (need := missing(name))}
-    taken = {name: ([], []) for name in names if name not in skipped}
+    taken = {name: ([], [], []) for name in names if name not in skipped}
     pending = list(taken)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         for number in range(most):
             for at, name in enumerate(pending, 1):
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
-                pair = {preloaded: seconds(name, library if preloaded else "") for preloaded in (number % 2, 1 - number % 2)}
-                for preloaded, time in pair.items():
-                    taken[name][preloaded].append(time)
+                times = {side: seconds(name, library if side == WITH else "") for side in ORDERS[number % len(ORDERS)]}
+                for side, time in times.items():
+                    taken[name][side].append(time)
             if number + 1 >= LEAST:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
     finally:
@@ -203,16 +213,18 @@ def main():
 
 def show(names, skipped, taken):
     progress("")
-    print("| workload | without, ms | with, ms | ratio | interval | rounds |\n|---|---|---|---|---|---|")
+    print("| workload | without, ms | with, ms | ratio | control | rounds |\n|---|---|---|---|---|---|")
     for name in names:
         if name in skipped:
             print(f"| {name} | skipped: {skipped[name]} is not installed | | | | |")
             continue
         if not taken[name][0]:
             continue
-        times = " | ".join(f"{statistics.median(it) * 1000:.1f}" for it in taken[name])
-        ratio, (low, high) = statistics.median(ratios(taken[name])), interval(taken[name])
-        print(f"| {name} | {times} | {ratio:.3f} | {low:.3f}–{high:.3f} | {len(taken[name][0])} |")
+        cells = [f"{statistics.median(taken[name][side]) * 1000:.1f}" for side in (WITHOUT, WITH)]
+        for side in (WITH, AGAIN):
+            low, high = interval(ratios(taken[name], side))
+            cells.append(f"{statistics.median(ratios(taken[name], side)):.3f} ({low:.3f}–{high:.3f})")
+        print(f"| {name} | {' | '.join(cells)} | {len(taken[name][WITH])} |")
 
 
 main()

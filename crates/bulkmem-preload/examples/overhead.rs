@@ -1,7 +1,7 @@
 //! Measures what the preloaded library adds to short calls, and what it saves of copies that page aliasing slows down:
 //! `bulkmem run -- target/release/examples/overhead`.
 //!
-//! Each round calls the function that programs get and the C library's own, one after the other, in alternating order. Prints
+//! Each round calls the function that programs get, the C library's own, and a jump to that, each first in turn. Prints
 //! the medians of all rounds and the median of the differences within rounds, ns per call.
 
 use std::error::Error;
@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_void};
 use std::hint::black_box;
 use std::mem::transmute;
 use std::ptr::null;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 const ROUNDS: usize = 1001;
@@ -23,6 +24,22 @@ const PAGE: usize = 4096;
 
 /// Any of the functions: all take three words.
 type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+
+/// Where [`jump`] goes.
+static TARGET: AtomicUsize = AtomicUsize::new(0);
+
+global_asm!(
+    ".p2align 5",
+    "bulkmem_overhead_jump:",
+    "jmp qword ptr [rip + {target}]",
+    target = sym TARGET,
+);
+
+unsafe extern "C" {
+    /// Jumps to `TARGET`, and does nothing else.
+    #[link_name = "bulkmem_overhead_jump"]
+    fn jump(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void;
+}
 
 /// Finds a function. For the C library's own, `handle` is the C library.
 fn find(handle: *mut c_void, name: &CStr) -> Result<Function, String> {
@@ -46,7 +63,7 @@ fn time(function: Function, dst: &mut [u8], src: *const c_void, length: usize) -
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
-/// Calls both functions in alternating order, and prints a line.
+/// Calls the functions and a jump to `theirs`, each first in turn, and prints a line.
 fn compare(
     (name, ours, theirs): (&str, Function, Function),
     rounds: usize,
@@ -54,21 +71,22 @@ fn compare(
     src: *const c_void,
     length: usize,
 ) {
-    let (mut all_ours, mut all_theirs, mut differences) = (Vec::new(), Vec::new(), Vec::new());
+    TARGET.store(theirs as usize, Ordering::Relaxed);
+    let functions = [theirs, ours, jump];
+    let mut taken = [const { Vec::new() }; 3];
     for round in 0..rounds {
-        let mut run = |function| time(function, dst, src, length);
-        let (first, second) = if round % 2 == 0 { (ours, theirs) } else { (theirs, ours) };
-        let (first, second) = (run(first), run(second));
-        let (ours, theirs) = if round % 2 == 0 { (first, second) } else { (second, first) };
-        all_ours.push(ours);
-        all_theirs.push(theirs);
-        differences.push(ours - theirs);
+        for place in 0..3 {
+            let number = (round + place) % 3;
+            taken[number].push(time(functions[number], dst, src, length));
+        }
     }
+    let [theirs, ours, jumps] = taken;
+    let added = |to: &[f64]| median(to.iter().zip(&theirs).map(|(to, theirs)| to - theirs).collect());
+    let (ours_added, jump_added) = (added(&ours), added(&jumps));
     println!(
-        "{name:8} {length:>7} {:>10.2} {:>10.2} {:>+11.2}",
-        median(all_theirs),
-        median(all_ours),
-        median(differences)
+        "{name:8} {length:>7} {:>10.2} {:>10.2} {ours_added:>+11.2} {jump_added:>+10.2}",
+        median(theirs),
+        median(ours)
     );
 }
 
@@ -85,7 +103,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
     let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
-    println!("{:8} {:>7} {:>10} {:>10} {:>11}", "function", "bytes", "C library", "preloaded", "difference");
+    println!(
+        "{:8} {:>7} {:>10} {:>10} {:>11} {:>10}",
+        "function", "bytes", "C library", "preloaded", "difference", "jump alone"
+    );
     for name in [c"memcpy", c"memmove", c"memset"] {
         let (ours, theirs) = (find(libc::RTLD_DEFAULT, name)?, find(c_library, name)?);
         if ours as usize == theirs as usize {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use bulkmem::Operation;
 use bulkmem::probe::{self, Times as LookTimes};
 
-use crate::calibration::derive::pick::{NOISE, allowed_loss};
+use crate::calibration::derive::pick::{NOISE, allowed_loss, noise_of};
 use crate::calibration::derive::table::{Figures, Key, Row};
 use crate::calibration::{Condition, LookRule, NewHugeRule, UnmappedRule};
 use crate::engine::memory_state::MemoryState;
-use crate::engine::stats::median;
+use crate::engine::stats::{Summary, median};
 use crate::engine::units::bytes;
 
 /// What was measured for looks.
@@ -64,14 +64,15 @@ impl NewHugeTimes {
 }
 
 impl UnmappedTimes {
-    /// Returns the logarithms of the medians, one for each configuration.
-    fn logarithms(&self) -> Vec<f64> {
-        self.ticks.iter().map(|ticks| middle(ticks.iter().copied()).ln()).collect()
+    /// Returns the summaries of the times, one for each configuration.
+    fn summaries(&self) -> Vec<Summary> {
+        let of = |ticks: &Vec<u64>| Summary::of(&ticks.iter().map(|it| *it as f64).collect::<Vec<_>>());
+        self.ticks.iter().filter_map(of).collect()
     }
 
-    /// Returns the mean of the logarithms.
+    /// Returns the mean of the medians' logarithms.
     pub(crate) fn mean(&self) -> f64 {
-        mean(&self.logarithms())
+        mean_of_medians(&self.summaries())
     }
 }
 
@@ -136,7 +137,8 @@ pub(super) fn derive<'k>(
         .filter_map(|(&length, row)| {
             let methods = methods(length)?;
             let by_length = unmapped.get(methods.by_length);
-            let when_unmapped = by_length.zip(for_unmapped).map_or(0.0, |(old, (_, new))| mean(old) - new);
+            let when_unmapped =
+                by_length.zip(for_unmapped).map_or(0.0, |(old, (_, new))| mean_of_medians(old) - new);
             let at = |warm| {
                 let Methods { cached, uncached, by_length } = &methods;
                 let [cached, uncached, by_length] = [cached, uncached, by_length].map(|key| row.get(key));
@@ -187,12 +189,16 @@ impl ForUnmapped<'_> {
     }
 }
 
-/// Returns the logarithms of each method's times in unmapped memory, one for each configuration: where pages must be mapped,
+/// Returns each method's times in unmapped memory, one for each configuration: where pages must be mapped,
 /// some instructions start again at each, which takes longer at odd addresses, and what the kernel clears of a huge page is in
 /// another cache than a base page.
-fn unmapped_times(operation: Operation, all: &[UnmappedTimes]) -> BTreeMap<&Key, Vec<f64>> {
+fn unmapped_times(operation: Operation, all: &[UnmappedTimes]) -> BTreeMap<&Key, Vec<Summary>> {
     let own = all.iter().filter(|it| it.operation == operation);
-    own.map(|it| (&it.key, it.logarithms())).collect()
+    own.map(|it| (&it.key, it.summaries())).collect()
+}
+
+fn mean_of_medians(summaries: &[Summary]) -> f64 {
+    mean(&summaries.iter().map(|it| it.median.ln()).collect::<Vec<_>>())
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -200,19 +206,20 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Returns the fastest method with the mean of its times; the C library, if none is faster by more than the noise. It may lose to
-/// the C library in one configuration by the noise, or by some of its gain in another.
-fn fastest<'k>(times: &BTreeMap<&'k Key, Vec<f64>>) -> Option<(&'k Key, f64)> {
+/// the C library in one configuration by the noise of the two, or by some of its gain in another.
+fn fastest<'k>(times: &BTreeMap<&'k Key, Vec<Summary>>) -> Option<(&'k Key, f64)> {
     let library = times.iter().find(|(key, _)| key.is_c_library());
-    let may_be_chosen = |own: &[f64]| {
+    let may_be_chosen = |own: &[Summary]| {
         library.is_none_or(|(_, library)| {
-            let gains = || library.iter().zip(own).map(|(library, own)| library - own);
-            let allowed = allowed_loss(gains()).max(NOISE.ln_1p());
-            gains().all(|gain| gain >= -allowed)
+            let pairs = || library.iter().zip(own);
+            let gain = |(library, own): (&Summary, &Summary)| (library.median / own.median).ln();
+            let allowed = allowed_loss(pairs().map(gain));
+            pairs().all(|pair| gain(pair) >= -noise_of(&[pair], NOISE).ln_1p().max(allowed))
         })
     };
-    let open = times.iter().filter(|(_, own)| may_be_chosen(own)).map(|(key, own)| (*key, mean(own)));
-    let fastest = open.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let library = library.map(|(key, own)| (*key, mean(own)));
+    let open = times.iter().filter(|(_, own)| may_be_chosen(own));
+    let fastest = open.map(|(key, own)| (*key, mean_of_medians(own))).min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let library = library.map(|(key, own)| (*key, mean_of_medians(own)));
     Some(library.filter(|(_, ln)| ln - fastest.1 <= NOISE).unwrap_or(fastest))
 }
 
@@ -236,9 +243,10 @@ fn look(
         rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
     };
     let (cached, uncached) = (storing(MemoryState::Cached), storing(MemoryState::Uncached));
-    let slow = share(&reaching(MemoryState::Uncached), 0.95)?;
+    let [_, slow] = usual(&reaching(MemoryState::Uncached))?;
     let unmapped = reaching(MemoryState::Unmapped);
-    let fast = share(&unmapped, 0.05).filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
+    let fast = usual(&unmapped).map(|[fast, _]| fast);
+    let fast = fast.filter(|fast| *fast as f64 >= LEAST_RATIO * slow as f64);
     let fast = fast.filter(|_| for_unmapped.is_some());
     // The times of looks at short and at long uncached ranges; those of the others if one kind was not measured.
     let of_kind = |long: bool| {
@@ -337,7 +345,8 @@ pub(super) fn wrong_verdicts(operation: Operation, samples: &Samples) -> BTreeMa
 /// Returns the longest of the times of reaching base pages and the shortest of huge pages, but for a few; `None` if the states cannot be
 /// told apart.
 fn told_apart(base: &[u64], huge: &[u64]) -> Option<[f64; 2]> {
-    let (slow, fast) = (share(base, 0.95)? as f64, share(huge, 0.05)? as f64);
+    let ([_, slow], [fast, _]) = (usual(base)?, usual(huge)?);
+    let [slow, fast] = [slow, fast].map(|ticks| ticks as f64);
     (fast >= LEAST_HUGE_RATIO * slow).then_some([slow, fast])
 }
 
@@ -422,9 +431,12 @@ fn gain(length: &Length, costs: &Costs, cached_below: u64, looked: &[&Looked], u
     }
 }
 
-/// Returns the time that this share of the rising times does not exceed.
-fn share(rising: &[u64], share: f64) -> Option<u64> {
-    rising.get((share * rising.len().saturating_sub(1) as f64).round() as usize).copied()
+/// Returns the shortest and the longest of rising times, without one in twenty on each side: an interruption takes longer than what
+/// tells the states apart. Without one also of fewer, down to five, as calibrations without time take.
+fn usual(rising: &[u64]) -> Option<[u64; 2]> {
+    let rare = (rising.len() / 20).max(usize::from(rising.len() >= 5));
+    let usual = rising.get(rare..rising.len() - rare)?;
+    Some([*usual.first()?, *usual.last()?])
 }
 
 #[cfg(test)]

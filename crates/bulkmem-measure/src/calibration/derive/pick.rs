@@ -8,6 +8,7 @@ use crate::calibration::Condition;
 use crate::calibration::derive::segments::Regrets;
 use crate::calibration::derive::table::{FEWEST_SAMPLES, Figures, Key, Row, Timing, shared_conditions};
 use crate::calibration::search::spares_cache;
+use crate::engine::stats::Summary;
 
 /// Noise that is assumed of few samples, and wherever else two times are compared: where choices cross, of looks, threads and tunables.
 pub(crate) const NOISE: f64 = 0.03;
@@ -48,13 +49,15 @@ fn scored(row: &Row) -> (Vec<Scored<'_>>, Vec<Condition>) {
 
 /// Returns the least difference between two candidates that counts, as a ratio minus 1.
 fn noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
-    let relative = |figures: &Figures, condition| {
-        let summary = figures.0[condition].summary;
-        summary.half_width() / summary.median
-    };
-    // That of a mean over the conditions.
-    let squares: f64 = conditions.iter().map(|it| relative(a, it).powi(2) + relative(b, it).powi(2)).sum();
-    (squares.sqrt() / conditions.len().max(1) as f64).clamp(least_noise(a, b, conditions), MOST_NOISE)
+    let pairs: Vec<_> = conditions.iter().map(|it| (&a.0[it].summary, &b.0[it].summary)).collect();
+    noise_of(&pairs, least_noise(a, b, conditions))
+}
+
+/// Returns the noise of the mean of such ratios, at least `least`, as a ratio minus 1.
+pub(crate) fn noise_of(pairs: &[(&Summary, &Summary)], least: f64) -> f64 {
+    let relative = |it: &Summary| it.half_width() / it.median;
+    let squares: f64 = pairs.iter().map(|(a, b)| relative(a).powi(2) + relative(b).powi(2)).sum();
+    (squares.sqrt() / pairs.len().max(1) as f64).clamp(least, MOST_NOISE)
 }
 
 /// Returns the least noise to assume: few samples do not show how much they vary.

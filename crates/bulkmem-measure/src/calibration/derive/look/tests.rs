@@ -97,6 +97,22 @@ fn a_few_times_on_the_wrong_side_do_not_move_it() {
 }
 
 #[test]
+fn one_interruption_hides_no_state() {
+    let rows = rows([10.0, 40.0], [30.0, 20.0]);
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let found = |interrupted: usize| {
+        let mut samples = all_times(&[100; 5], &[400; 5], &[9000, 9000, 9000, 9000, 9000]);
+        let uncached = samples.looks.iter_mut().filter(|it| it.state == MemoryState::Uncached);
+        let times = uncached.flat_map(|it| &mut it.times).take(interrupted);
+        times.for_each(|time| time.reaching = 40_000);
+        samples.unmapped = [in_unmapped(&c_library, [9000; 2]), in_unmapped(&clzero, [7200; 2])].concat();
+        derived(&rows, &samples).unwrap().unmapped
+    };
+    assert!(found(0).is_some() && found(1).is_some());
+    assert_eq!(found(2), None, "two of five are no exception");
+}
+
+#[test]
 fn states_that_cannot_be_told_apart_or_make_no_difference_need_no_look() {
     let differs = rows([10.0, 40.0], [30.0, 39.0]);
     let alike = [100, 200, 300, 400];
@@ -131,6 +147,26 @@ fn the_method_for_unmapped_memory_loses_little_in_any_configuration() {
     assert_eq!(chosen([7000, 9900]), "c_library", "a tenth in huge pages");
     assert_eq!(chosen([3000, 9900]), "clzero", "an eighth of the gain");
     assert_eq!(chosen([8900, 8900]), "c_library", "within the noise");
+}
+
+#[test]
+fn times_that_vary_do_not_bar_a_method_for_unmapped_memory() {
+    let (c_library, clzero) = (key("c_library"), key("clzero"));
+    let varying = |base: u64, huge: u64| {
+        let ticks = |middle: u64| (0..15).map(|at| middle / 100 * (86 + 2 * at)).collect();
+        UnmappedTimes {
+            operation: Operation::Clear,
+            key: clzero.clone(),
+            ticks: vec![ticks(base), ticks(huge)],
+        }
+    };
+    let chosen = |of_clzero: UnmappedTimes| {
+        let times = [in_unmapped(&c_library, [9000; 2]), [of_clzero]].concat();
+        let times = unmapped_times(Operation::Clear, &times);
+        fastest(&times).map(|(key, _)| key.method.clone()).unwrap()
+    };
+    assert_eq!(chosen(varying(7000, 9450)), "clzero", "5 %, of samples that vary by 14 % to both sides");
+    assert_eq!(chosen(varying(7000, 10_500)), "c_library", "more than they vary");
 }
 
 #[test]
