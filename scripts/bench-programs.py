@@ -1,16 +1,18 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs each workload three times: without the library, with it, and without it again, in each of the six orders in turn. A
-workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but for the last
-ones: a machine may favour one side for a minute. The ratio is the first time without the library divided by the time with it: above 1
-is a gain. The control is the first time without it divided by the second, whose true ratio is 1: how far its interval is from 1 tells
-what the machine alone does to a ratio of so many rounds. The intervals are a bootstrap of the median of the rounds' ratios (95 %).
-There are 11 rounds, and more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 99]: the width alone
-decides, so that nothing is repeated until it pleases. Programs that are not installed are named. WORKLOAD is the start of the names of
-those to run [default: all]. SIGINT and SIGTERM end it with what was measured so far.
+Each round runs each workload three times: without the library, with it, and without it again, in each of the six orders in
+turn. A workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but
+for the last ones: a machine may favour one side for a minute. The ratio is the first time without the library divided by the
+time with it: above 1 is a gain. The control is the first time without it divided by the second, whose true ratio is 1: how far
+its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have the first time in common, so
+that they are not independent. The intervals are a bootstrap of the median of the rounds' ratios (95 %). There are 12 rounds,
+and more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 96]: the width alone decides, so that
+nothing is repeated until it pleases. Programs that are not installed are named. WORKLOAD is the start of the names of those to
+run [default: all]. SIGINT and SIGTERM end it with what was measured so far.
 """
 
+import contextlib
 import itertools
 import os
 import random
@@ -24,7 +26,7 @@ import tempfile
 PYTHON = "/usr/bin/python3"
 
 # Rounds, and the width of an interval that needs no more.
-LEAST, MOST, NARROW = 11, 99, 0.01
+LEAST, MOST, NARROW = 12, 96, 0.01
 
 # What a round runs of a workload.
 WITHOUT, WITH, AGAIN = SIDES = range(3)
@@ -158,15 +160,24 @@ def missing(name):
 
 def seconds(name, library):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        for own, command, environment in commands(folder, library):
-            if own == name:
-                return float(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
-    raise KeyError(name)
+        found = {own: (command, environment) for own, command, environment in commands(folder, library)}
+        command, environment = found[name]
+        # In a group of its own, so that what it starts ends together with it.
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
+            try:
+                printed, _ = process.communicate()
+            except BaseException:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                raise
+    if process.returncode:
+        sys.exit(f"{name}: ended with status {process.returncode}")
+    return float(printed)
 
 
 def ratios(taken, side):
     """The times of the first side divided by those of another, round by round."""
-    return [without / other for without, other in zip(taken[WITHOUT], taken[side])]
+    return [times[WITHOUT] / times[side] for times in taken]
 
 
 def interval(rounds):
@@ -195,19 +206,22 @@ def main():
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
     skipped = {name: need for name in names if (need := missing(name))}
-    taken = {name: ([], [], []) for name in names if name not in skipped}
+    # The times of the three sides, round by round.
+    taken = {name: [] for name in names if name not in skipped}
     pending = list(taken)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
         for number in range(most):
             for at, name in enumerate(pending, 1):
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
                 times = {side: seconds(name, library if side == WITH else "") for side in ORDERS[number % len(ORDERS)]}
-                for side, time in times.items():
-                    taken[name][side].append(time)
+                taken[name].append([times[side] for side in SIDES])
             if number + 1 >= LEAST:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
     finally:
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, signal.SIG_IGN)
         show(names, skipped, taken)
 
 
@@ -218,13 +232,13 @@ def show(names, skipped, taken):
         if name in skipped:
             print(f"| {name} | skipped: {skipped[name]} is not installed | | | | |")
             continue
-        if not taken[name][0]:
+        if not taken[name]:
             continue
-        cells = [f"{statistics.median(taken[name][side]) * 1000:.1f}" for side in (WITHOUT, WITH)]
+        cells = [f"{statistics.median(times[side] for times in taken[name]) * 1000:.1f}" for side in (WITHOUT, WITH)]
         for side in (WITH, AGAIN):
             low, high = interval(ratios(taken[name], side))
             cells.append(f"{statistics.median(ratios(taken[name], side)):.3f} ({low:.3f}–{high:.3f})")
-        print(f"| {name} | {' | '.join(cells)} | {len(taken[name][WITH])} |")
+        print(f"| {name} | {' | '.join(cells)} | {len(taken[name])} |")
 
 
 main()

@@ -64,10 +64,12 @@ impl NewHugeTimes {
 }
 
 impl UnmappedTimes {
-    /// Returns the summaries of the times, one for each configuration.
+    /// Returns the summaries of the times, one for each configuration. Each has samples.
     fn summaries(&self) -> Vec<Summary> {
         let of = |ticks: &Vec<u64>| Summary::of(&ticks.iter().map(|it| *it as f64).collect::<Vec<_>>());
-        self.ticks.iter().filter_map(of).collect()
+        let summaries: Vec<Summary> = self.ticks.iter().filter_map(of).collect();
+        debug_assert_eq!(summaries.len(), self.ticks.len(), "configurations are compared by their place");
+        summaries
     }
 
     /// Returns the mean of the medians' logarithms.
@@ -205,8 +207,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the fastest method with the mean of its times; the C library, if none is faster by more than the noise. It may lose to
-/// the C library in one configuration by the noise of the two, or by some of its gain in another.
+/// Returns the fastest method with the mean of its times; the C library, if none is faster by more than [`NOISE`]. It may lose to
+/// the C library in one configuration by as much as the two vary there, at least [`NOISE`], or by some of its gain in another.
 fn fastest<'k>(times: &BTreeMap<&'k Key, Vec<Summary>>) -> Option<(&'k Key, f64)> {
     let library = times.iter().find(|(key, _)| key.is_c_library());
     let may_be_chosen = |own: &[Summary]| {
@@ -431,8 +433,8 @@ fn gain(length: &Length, costs: &Costs, cached_below: u64, looked: &[&Looked], u
     }
 }
 
-/// Returns the shortest and the longest of rising times, without one in twenty on each side: an interruption takes longer than what
-/// tells the states apart. Without one also of fewer, down to five, as calibrations without time take.
+/// Returns the shortest and the longest of rising times, except a twentieth at each end, and at least one if there are five or more:
+/// an interruption takes longer than what tells the states apart.
 fn usual(rising: &[u64]) -> Option<[u64; 2]> {
     let rare = (rising.len() / 20).max(usize::from(rising.len() >= 5));
     let usual = rising.get(rare..rising.len() - rare)?;

@@ -59,29 +59,26 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
         let throughput = table::rows(figures, operation, Cost::Throughput);
         derived.threads.extend(saturation(operation, &throughput));
         let c_library = throughput.values().any(|row| row.contains_key(&Key::c_library()));
-        let reuse = table::rows(figures, operation, Cost::Reuse);
-        let mut tables = Tables::new();
-        let of_intent = |situation: Situation, own: &BTreeMap<u64, Row>| {
+        let mut tables = BTreeMap::new();
+        for situation in [Situation::Throughput, Situation::Reuse, Situation::Stream] {
+            let cost = Cost::of(situation);
+            let own = table::rows(figures, operation, cost);
             let (rows, note) = if own.is_empty() {
                 (&throughput, format!(" (by throughput: {situation} was not measured)"))
             } else {
-                (own, String::new())
+                (&own, String::new())
             };
-            (picks(rows, situation, c_library, None), note)
-        };
-        let stream = table::rows(figures, operation, Cost::Stream);
-        for (situation, own) in [(Situation::Throughput, &throughput), (Situation::Stream, &stream)] {
-            tables.insert(situation, of_intent(situation, own));
+            tables.insert(situation, (picks(rows, situation, c_library, None), note));
         }
         let [cached, uncached, several_threads] =
             [Situation::Cached, Situation::Uncached, Situation::SeveralThreads]
                 .map(|situation| of_state(&throughput, situation));
-        let cached_reuse = of_state(&reuse, Situation::Cached);
+        let reuse = table::rows(figures, operation, Cost::Reuse);
         let wrong_with = |cached: &BTreeMap<u64, Row>| WrongVerdicts {
             cached: segments::complete(cached),
             share: look::wrong_verdicts(operation, looks),
         };
-        let (wrong, wrong_reuse) = (wrong_with(&cached), wrong_with(&cached_reuse));
+        let (wrong, wrong_reuse) = (wrong_with(&cached), wrong_with(&of_state(&reuse, Situation::Cached)));
         let uncached_reuse = of_state(&reuse, Situation::UncachedReuse);
         for (situation, rows, wrong) in [
             (Situation::Cached, cached, None),
@@ -94,8 +91,12 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
         };
-        let own_for_threads =
-            choices_of(&tables, Situation::Uncached) != choices_of(&tables, Situation::SeveralThreads);
+        let same = |a, b| {
+            let choices = |situation| tables[&situation].0.iter().map(|pick| (pick.from, &pick.key));
+            choices(a).eq(choices(b))
+        };
+        let own_for_threads = !same(Situation::Uncached, Situation::SeveralThreads);
+        let own_for_reuse = !same(Situation::Reuse, Situation::UncachedReuse);
         let look = look::derive(operation, &throughput, looks, |length| {
             Some(Methods {
                 cached: at(Situation::Cached, length)?,
@@ -103,12 +104,6 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
                 by_length: at(Situation::Throughput, length)?,
             })
         });
-        let looks_from =
-            look.as_ref().and_then(|it| bypassed_from(&tables[&Situation::UncachedReuse].0, it.from));
-        let reuse = beside_look(reuse, cached_reuse, looks_from);
-        tables.insert(Situation::Reuse, of_intent(Situation::Reuse, &reuse));
-        let own_for_reuse =
-            choices_of(&tables, Situation::Reuse) != choices_of(&tables, Situation::UncachedReuse);
         tables.retain(|situation, _| match situation {
             Situation::Throughput | Situation::Reuse | Situation::Stream => true,
             Situation::Cached | Situation::Uncached => look.is_some(),
@@ -157,27 +152,6 @@ fn of_state(rows: &BTreeMap<u64, Row>, situation: Situation) -> BTreeMap<u64, Ro
     rows.filter(|(_, row)| !row.is_empty()).collect()
 }
 
-/// Returns the length from which calls for `Reuse` look: from which uncached memory is bypassed, at least `least`.
-fn bypassed_from(uncached: &[Pick], least: u64) -> Option<u64> {
-    let ends = uncached.iter().skip(1).map(|next| next.from).chain([u64::MAX]);
-    let looked = uncached.iter().zip(ends).filter(|(_, end)| *end > least);
-    let bypasses = |key: &Key| key.choice().is_some_and(|it| it.method.effect != CacheEffect::Allocates);
-    looked.map(|(pick, _)| pick).find(|pick| bypasses(&pick.key)).map(|pick| pick.from.max(least))
-}
-
-/// Returns the figures for `Reuse`. Where calls look, uncached memory has a table of its own, so that only cached memory counts.
-fn beside_look(
-    mut reuse: BTreeMap<u64, Row>,
-    cached: BTreeMap<u64, Row>,
-    looks_from: Option<u64>,
-) -> BTreeMap<u64, Row> {
-    if let Some(looks_from) = looks_from {
-        reuse.retain(|length, _| *length < looks_from);
-        reuse.extend(cached.into_iter().filter(|(length, _)| *length >= looks_from));
-    }
-    reuse
-}
-
 fn is_intent(situation: Situation) -> bool {
     Intent::ALL.into_iter().any(|intent| Situation::from(intent) == situation)
 }
@@ -188,13 +162,6 @@ struct Pick {
     from: u64,
     key: Key,
     reason: String,
-}
-
-type Tables = BTreeMap<Situation, (Vec<Pick>, String)>;
-
-/// Returns a table without its reasons.
-fn choices_of(tables: &Tables, situation: Situation) -> Vec<(u64, &Key)> {
-    tables[&situation].0.iter().map(|pick| (pick.from, &pick.key)).collect()
 }
 
 /// Returns the choice at each measured length of one operation and situation.

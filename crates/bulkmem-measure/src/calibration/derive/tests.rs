@@ -11,8 +11,6 @@ use super::*;
 use crate::engine::CacheState;
 use crate::engine::memory_state::MemoryState;
 
-mod reuse;
-
 const COLD: Condition = Condition::new(true, false, 1);
 const MIB: u64 = 1 << 20;
 
@@ -395,6 +393,29 @@ fn several_threads_have_a_choice_of_their_own_where_methods_were_compared_on_the
     };
     assert_eq!(of(Situation::Uncached), ["movnti"; 3]);
     assert_eq!(of(Situation::SeveralThreads), ["movnti", "c_library", "c_library"]);
+}
+
+/// Bytes that are read back are read from memory if the stores bypassed the cache.
+#[test]
+fn what_is_used_next_bypasses_the_cache_where_that_pays_in_uncached_memory() {
+    let reuse = |length: u64, warm: bool, speeds: [f64; 2]| {
+        ["c_library", "movnti"].into_iter().zip(speeds).map(move |(method, gb_per_s)| Figure {
+            cost: Cost::Reuse,
+            condition: Condition { warm, ..COLD },
+            ..at(method, length, gb_per_s, 0.01)
+        })
+    };
+    let figures: Vec<Figure> = reuse(MIB, false, [10.0, 8.0])
+        .chain(reuse(MIB, true, [20.0, 5.0]))
+        .chain(reuse(16 * MIB, false, [10.0, 13.0]))
+        .chain(reuse(16 * MIB, true, [20.0, 14.0]))
+        .chain(reuse(256 * MIB, false, [10.0, 13.0]))
+        .collect();
+    let of = |situation| -> Vec<String> {
+        choices(&figures, Operation::Clear, situation).into_iter().map(|(_, key)| key.method).collect()
+    };
+    assert_eq!(of(Situation::UncachedReuse), ["c_library", "movnti", "movnti"]);
+    assert_eq!(of(Situation::Reuse), ["c_library", "c_library", "movnti"]);
 }
 
 /// In the first-level cache stores that bypass the cache may be fast, and longer cached memory is not there.
