@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::home::Home;
+use crate::home::{Home, succeeds};
 
 /// A folder with files of the libraries' names. No program of these tests loads `libpmem.so.1`; of the other, which is not a
 /// library, the dynamic linker says that it ignores it, on the standard error.
@@ -62,6 +62,49 @@ fn the_folder_of_the_library_comes_first() {
         ]);
         command.assert().success().stdout(format!("{}{after} --version\n", folder.display())).stderr("");
     }
+}
+
+/// A client of the library, on a file in memory that it takes for persistent memory.
+#[test]
+fn fio_gets_the_library_and_verifies_what_it_wrote() {
+    let engines = Command::new("fio").arg("--enghelp").output();
+    if !engines.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("libpmem")) {
+        println!(
+            "skipped: fio with `bulkmem run --libpmem`: no fio with ioengine=libpmem; remedy: apt-get install fio"
+        );
+        return;
+    }
+    let libraries = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run_libpmem");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/link-c.sh");
+    succeeds(
+        Command::new(script).arg("libpmem").arg(testkit::archive::archive("bulkmem_libpmem")).arg(&libraries),
+    )
+    .unwrap();
+    let home = Home::new();
+    let run = |program: &[&str]| {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", &libraries).env("PMEM_IS_PMEM_FORCE", "1");
+        let output = command.args(["run", "--libpmem", "--"]).args(program).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+        printed
+    };
+    let loaded = run(&["sh", "-c", "LD_TRACE_LOADED_OBJECTS=1 exec fio"]);
+    let ours = format!("libpmem.so.1 => {}", libraries.join("libpmem.so.1").display());
+    assert!(loaded.contains(&ours), "{loaded}");
+    let file = format!("--filename={}", home.path().join("file").display());
+    let job = [
+        "fio",
+        "--name=job",
+        "--ioengine=libpmem",
+        &file,
+        "--size=8m",
+        "--bsrange=512-64k",
+        "--rw=randwrite",
+    ];
+    let verify = ["--thread", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--group_reporting"];
+    let printed = run(&[&job[..], &verify].concat());
+    assert!(printed.contains("err= 0") && !printed.contains("verify failed"), "{printed}");
 }
 
 /// Tests of the module in virtual machines run programs with the hint; here, the error must come before the program runs.

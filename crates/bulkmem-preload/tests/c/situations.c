@@ -306,6 +306,34 @@ static void endless(const char *function)
         memmove(source, memory, length);
     if (strcmp(function, "bzero") == 0)
         bzero(memory, length);
+    if (strcmp(function, "mempcpy") == 0)
+        mempcpy(memory, source, length);
+    if (strcmp(function, "explicit_bzero") == 0)
+        explicit_bzero(memory, length);
+    need(0, "returned");
+}
+
+/* A null pointer faults, as in the C library, whether the call is short or long. */
+static void null(const char *function, size_t length)
+{
+    char *volatile nothing = NULL;
+    char *memory = map(MOST);
+    need(length <= MOST, "length");
+    signal(SIGSEGV, segv);
+    if (strcmp(function, "memset") == 0)
+        memset(nothing, 1, length);
+    if (strcmp(function, "bzero") == 0)
+        bzero(nothing, length);
+    if (strcmp(function, "explicit_bzero") == 0)
+        explicit_bzero(nothing, length);
+    if (strcmp(function, "memcpy") == 0)
+        memcpy(nothing, memory, length);
+    if (strcmp(function, "memmove") == 0)
+        memmove(nothing, memory, length);
+    if (strcmp(function, "mempcpy") == 0)
+        mempcpy(nothing, memory, length);
+    if (strcmp(function, "source") == 0)
+        memcpy(memory, nothing, length);
     need(0, "returned");
 }
 
@@ -386,6 +414,8 @@ int main(int count, char **arguments)
         stack();
     else if (strcmp(name, "endless") == 0 && count > 2)
         endless(arguments[2]);
+    else if (strcmp(name, "null") == 0 && count > 3)
+        null(arguments[2], strtoul(arguments[3], NULL, 0));
     else if (strcmp(name, "overflow") == 0 && count > 2)
         overflow(arguments[2]);
     else if (strcmp(name, "who") == 0 && count > 3)

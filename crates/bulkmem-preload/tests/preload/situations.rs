@@ -90,8 +90,17 @@ fn functions_do_not_depend_on_the_callers_stack() {
 
 #[test]
 fn a_length_beyond_memory_faults() {
-    for function in ["memset", "bzero", "memcpy", "memmove"] {
+    for function in ["memset", "bzero", "explicit_bzero", "memcpy", "memmove", "mempcpy"] {
         situation(&format!("endless {function}"));
+    }
+}
+
+#[test]
+fn a_null_pointer_faults() {
+    for function in ["memset", "bzero", "explicit_bzero", "memcpy", "memmove", "mempcpy", "source"] {
+        for length in [64, 4 << 20] {
+            situation(&format!("null {function} {length}"));
+        }
     }
 }
 
