@@ -38,9 +38,11 @@ impl Microarchitecture {
     }
 
     /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory modules,
-    /// which AMD's processors do not support. There, calibrations chose non-temporal stores at every length (Zen 1, 3, 4, 5).
+    /// which AMD's processors and Emerald Rapids do not support. There, calibrations chose non-temporal stores at every length
+    /// (Zen 1, 3, 4, 5, Emerald Rapids).
     pub(super) fn write_back_pays(&self) -> bool {
-        self.vendor != "AuthenticAMD"
+        const EMERALD_RAPIDS: u32 = 207;
+        self.vendor != "AuthenticAMD" && !self.models.iter().any(|models| models.contains(&EMERALD_RAPIDS))
     }
 }
 
@@ -439,6 +441,19 @@ pub(super) mod tests {
             ("HygonGenuine", 24, 1, "unknown"),
         ] {
             assert_eq!(of(CpuKey { vendor, family, model, stepping: 0 }).name, name, "{family}:{model}");
+        }
+    }
+
+    #[test]
+    fn cached_stores_are_written_back_where_persistent_memory_modules_may_be() {
+        for (vendor, family, model, pays) in [
+            ("GenuineIntel", 6, 85, true),
+            ("GenuineIntel", 6, 106, true),
+            ("GenuineIntel", 6, 207, false),
+            ("AuthenticAMD", 25, 0x11, false),
+        ] {
+            let row = of(CpuKey { vendor, family, model, stepping: 0 });
+            assert_eq!(row.write_back_pays(), pays, "{}", row.name);
         }
     }
 
