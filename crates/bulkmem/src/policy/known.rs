@@ -23,6 +23,10 @@ pub(super) struct Microarchitecture {
     pub(super) source: &'static str,
     /// True if stores that bypass the cache are fastest for memory larger than the cache.
     pub(super) bypass_pays: bool,
+    /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory modules. False
+    /// for AMD's processors, which do not support these, and for Sapphire and Emerald Rapids (only the first does): where measured
+    /// (Zen 1, 3, 4, 5, Emerald Rapids), calibrations chose stores that bypass the cache at every length.
+    pub(super) write_back_pays: bool,
     /// Clear and fill above the lengths that the C library handles, in rising order.
     pub(super) clear: &'static [Step],
     /// Clear and fill that bypass the cache: the first available method is used.
@@ -35,14 +39,6 @@ impl Microarchitecture {
     /// True if the processor itself was measured, or another with the same core.
     pub(super) fn is_measured(&self) -> bool {
         !self.models.is_empty()
-    }
-
-    /// True if the write-back of cached stores may be faster than non-temporal ones, as on Intel's persistent memory modules,
-    /// which AMD's processors and Emerald Rapids do not support. There, calibrations chose non-temporal stores at every length
-    /// (Zen 1, 3, 4, 5, Emerald Rapids).
-    pub(super) fn write_back_pays(&self) -> bool {
-        const EMERALD_RAPIDS: u32 = 207;
-        self.vendor != "AuthenticAMD" && !self.models.iter().any(|models| models.contains(&EMERALD_RAPIDS))
     }
 }
 
@@ -115,6 +111,7 @@ static TABLE: &[Microarchitecture] = &[
         known: "on a Broadwell-X, REP STOSB is 1.5 times as fast as MOVNTI at 16 MB, MOVNTI 2.2 times as fast from 128 MB",
         source: ARORA_2020,
         bypass_pays: true,
+        write_back_pays: true,
         clear: &[
             Step { from: From::Level2, methods: REP_STOSB, reason: CACHED },
             Step {
@@ -137,6 +134,7 @@ static TABLE: &[Microarchitecture] = &[
                 uncached memory are 1.2 to 1.5 times as fast as memcpy",
         source: "bulkmem's own measurement, 2026-11: docs/machines/amd-epyc-naples-vm.md",
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[Step {
             from: From::LastLevelQuarters(2),
             methods: NONTEMPORAL_AVX,
@@ -158,6 +156,7 @@ static TABLE: &[Microarchitecture] = &[
         known: "on Rome, REP STOSQ is as fast as MOVNTI at 16 MB, MOVNTI 1.3 to 1.4 times as fast from 128 MB",
         source: ARORA_2020,
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[
             Step { from: From::Level2, methods: REP_STOSQ, reason: CACHED },
             Step {
@@ -180,6 +179,7 @@ static TABLE: &[Microarchitecture] = &[
         source: "Ankur Arora, [PATCH 4/8] x86/asm: add clear_page_nt(), LKML, 2020-10-14, and his X86_FEATURE_MOVNT_SLOW, \
                  2022; the prefetched stores: bulkmem's own measurement on Cascade Lake",
         bypass_pays: false,
+        write_back_pays: true,
         clear: &[
             Step { from: From::Level2, methods: REP_STOSB, reason: CACHED },
             Step {
@@ -206,6 +206,7 @@ static TABLE: &[Microarchitecture] = &[
         known: "on an Ice Lake-X, over 4 GiB MOVNTI is twice as fast as REP STOSB, whatever the chunk (4 KiB to 1 GiB)",
         source: ARORA_2022,
         bypass_pays: true,
+        write_back_pays: true,
         clear: &[
             Step { from: From::Level2, methods: REP_STOSB, reason: CACHED },
             Step {
@@ -227,6 +228,7 @@ static TABLE: &[Microarchitecture] = &[
                 for chunks from 32 MB, the size of its cache",
         source: ARORA_2022,
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[
             Step { from: From::Level2, methods: REP_STOSB, reason: CACHED },
             Step {
@@ -253,6 +255,7 @@ static TABLE: &[Microarchitecture] = &[
                 the cache and 77 beyond; where memory is in the cache memset is up to 1.1 times as fast from 1 MiB on",
         source: "bulkmem's own measurement, 2026-11-21: docs/machines/amd-epyc-genoa-vm.md",
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[Step {
             from: From::Bytes(3 * MIB / 2),
             methods: NONTEMPORAL_AVX,
@@ -272,6 +275,7 @@ static TABLE: &[Microarchitecture] = &[
                 memcpy from 4 MiB on",
         source: "bulkmem's own measurement, 2026-11: docs/machines/amd-epyc-zen5-vm.md",
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[Step {
             from: PAST_LAST_LEVEL,
             methods: CLZERO,
@@ -296,6 +300,7 @@ static TABLE: &[Microarchitecture] = &[
                 by several page streams are 1.3 to 1.6 times as fast as memcpy on uncached memory up to 64 MiB",
         source: "bulkmem's own measurement, 2026-11: docs/machines/intel-emerald-rapids-vm.md",
         bypass_pays: true,
+        write_back_pays: false,
         clear: &[Step {
             from: From::Level2,
             methods: &[
@@ -324,6 +329,7 @@ static TABLE: &[Microarchitecture] = &[
         known: "the kernel series of 2022 marks MOVNTI as slow on Skylake, and clears through the cache there",
         source: ARORA_2022,
         bypass_pays: false,
+        write_back_pays: true,
         clear: &[Step { from: From::Level2, methods: REP_STOSB, reason: "MOVNTI is slow on Skylake" }],
         bypass: MOVNTI,
         copy: &[],
@@ -337,6 +343,7 @@ static TABLE: &[Microarchitecture] = &[
         known: "on Zen to Zen 5, stores that bypass the cache are faster than cached ones for what the cache cannot hold",
         source: ARORA_2022,
         bypass_pays: true,
+        write_back_pays: false,
         clear: BEYOND_CACHE,
         bypass: CLZERO,
         copy: COPY_BEYOND_CACHE,
@@ -351,6 +358,7 @@ static TABLE: &[Microarchitecture] = &[
                 cached ones for what the cache cannot hold",
         source: ARORA_2022,
         bypass_pays: true,
+        write_back_pays: true,
         clear: BEYOND_CACHE,
         bypass: MOVNTI,
         copy: COPY_BEYOND_CACHE,
@@ -377,6 +385,7 @@ pub(super) static UNKNOWN: Microarchitecture = Microarchitecture {
             every measured microarchitecture but Skylake",
     source: ARORA_2022,
     bypass_pays: true,
+    write_back_pays: true,
     clear: BEYOND_CACHE,
     bypass: CLZERO,
     copy: COPY_BEYOND_CACHE,
@@ -453,7 +462,7 @@ pub(super) mod tests {
             ("AuthenticAMD", 25, 0x11, false),
         ] {
             let row = of(CpuKey { vendor, family, model, stepping: 0 });
-            assert_eq!(row.write_back_pays(), pays, "{}", row.name);
+            assert_eq!(row.write_back_pays, pays, "{}", row.name);
         }
     }
 
