@@ -18,35 +18,51 @@ scripts/link-c.sh preload "$archive" "$temporary"
 library=$temporary/libbulkmem_preload.so
 failed=0
 
+# By methods of either kind for every long call, and as calibrated, with looks and new pages mapped ahead.
+heading "calibration"
+cargo build --release --locked -p bulkmem-cli
+env -u BULKMEM_PROFILE "$TARGET_DIR/release/bulkmem" calibrate --quick --output "$temporary/profile.json" >"$temporary/calibration" 2>&1 ||
+    { tail -n 20 "$temporary/calibration" && fail "calibration failed: see above"; }
+declare -A ways=(
+    [non-temporal]="BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2"
+    [strings]="BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb"
+    [calibrated]="BULKMEM_PROFILE=$temporary/profile.policy BULKMEM_FROM=16384 BULKMEM_POPULATE=on"
+)
+
 # same NAME FUNCTION: runs the function, in a folder of its own, without the library and with it.
 same() {
-    local name=$1 function=$2 method folder
-    for method in "" clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2 \
-        clear:rep_stosb,fill:rep_stosb,copy:rep_movsb; do
+    local name=$1 function=$2 way folder variables command
+    export LC_ALL=C
+    heading "$name"
+    for way in without non-temporal strings calibrated; do
         folder=$(mktemp -d -p "$temporary")
-        export LC_ALL=C
-        if ! (cd "$folder" && "$function" ${method:+env "LD_PRELOAD=$library" "BULKMEM_METHOD=$method"}) >"$folder.log" 2>&1; then
-            echo "$name, ${method:-without the library}: FAILED"
+        command=("$function")
+        if [[ $way != without ]]; then
+            read -r -a variables <<<"${ways[$way]}"
+            command+=(env "LD_PRELOAD=$library" "${variables[@]}")
+        fi
+        if ! (cd "$folder" && "${command[@]}") >"$folder.log" 2>&1; then
+            echo "$name, $way: FAILED"
             tail -n 20 "$folder.log"
             failed=1
-        elif [[ -z $method ]]; then
+        elif [[ $way == without ]]; then
             mv "$folder.log" "$temporary/$name"
             echo "$name without the library: $(wc -l <"$temporary/$name") lines"
         elif diff "$temporary/$name" "$folder.log"; then
-            echo "$name, $method: the same"
+            echo "$name, $way: the same"
         else
-            echo "$name, $method: FAILED: different output"
+            echo "$name, $way: FAILED: different output"
             failed=1
         fi
         rm -rf "$folder"
     done
 }
 
-# The numbers of tests, without times.
+# The verdict of each test, and their numbers without times.
 numpy() {
     "$@" /usr/bin/python3 -c 'import numpy
-raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider"]))' >all 2>&1 || tail -n 40 all
-    sed -n 's/, [0-9]* warning.*//; /^[0-9]* passed/p; /^[0-9]* failed/p; /^FAILED/p; /^ERROR/p' all
+raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider", "-rA", "--show-capture=no"]))' >all 2>&1 || tail -n 40 all
+    sed -nE 's/, [0-9]* warning.*//; s/^(PASSED|FAILED|ERROR|XFAIL|XPASS) ([^ ]*).*/\1 \2/p; /^[0-9]* (passed|failed)/p' all | sort
     grep -q '^[0-9]* passed' all
 }
 

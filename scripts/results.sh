@@ -28,7 +28,7 @@ tests() {
     heading "$name: $*"
     # The output of tests that pass goes to the log only.
     "$@" 2>&1 | tee "$log" |
-        awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }' ||
+        sed --unbuffered -E '/^successes:$/,/^(failures:|test result:)/ { /^(failures:|test result:)/!d }' ||
         status=$?
     took "$name" "$start"
     read -r -a sums < <(awk -f scripts/tally.awk "$log")

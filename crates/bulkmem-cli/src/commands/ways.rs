@@ -17,7 +17,7 @@ use crate::output::{digits, size};
 const FUNCTIONS: [(Operation, &str); 3] =
     [(Operation::Clear, "memset to 0"), (Operation::Fill, "memset"), (Operation::Copy, "memcpy")];
 
-/// The gain of the choices for an operation, whichever way a program makes the call.
+/// The gain of the choices for an operation.
 #[derive(Debug, Serialize)]
 pub(super) struct Gain {
     pub(super) operation: Operation,
@@ -25,6 +25,8 @@ pub(super) struct Gain {
     function: &'static str,
     /// Length from which the calls of an unchanged program gain; `None` if they never do.
     unchanged_from: Option<u64>,
+    /// Times the C library's speed at these lengths.
+    unchanged: Times,
     /// Times the C library's speed.
     #[serde(flatten)]
     c_library: Times,
@@ -40,9 +42,9 @@ struct Times {
 }
 
 impl Times {
-    fn of(rows: &[Row], operation: Operation, times: impl Fn(&Cell) -> Option<f64>) -> Times {
+    fn of<'a>(rows: impl Iterator<Item = &'a Row> + Clone, times: impl Fn(&Cell) -> Option<f64>) -> Times {
         let mean = |state| {
-            let cells = rows.iter().filter(|row| row.operation == operation);
+            let cells = rows.clone();
             geometric_mean(cells.filter_map(|row| times(row.states.get(&state)?.as_ref()?)))
         };
         Times { cold: mean(CacheState::Cold), warm: mean(CacheState::Warm) }
@@ -65,9 +67,12 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
         let full = rule.chain(look).min().map(|from| from.max(preloaded_from));
         let unchanged_from = full.into_iter().chain(reused_from(profile, operation)).min();
-        let c_library = Times::of(rows, operation, |cell| cell.times_c_library);
-        let libpmem = Times::of(rows, operation, |cell| cell.times_libpmem);
-        Gain { operation, function, unchanged_from, c_library, libpmem }
+        let rows = rows.iter().filter(|row| row.operation == operation);
+        let c_library = Times::of(rows.clone(), |cell| cell.times_c_library);
+        let libpmem = Times::of(rows.clone(), |cell| cell.times_libpmem);
+        let long = rows.filter(|row| unchanged_from.is_some_and(|from| from <= row.length));
+        let unchanged = Times::of(long, |cell| cell.times_c_library);
+        Gain { operation, function, unchanged_from, unchanged, c_library, libpmem }
     };
     FUNCTIONS.into_iter().map(gain).collect()
 }
@@ -106,14 +111,21 @@ impl Gain {
 
 /// Returns each way with what to write, and what to add to that.
 pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] {
-    let of = |it: &Gain| Some(format!("{} from {}", it.function, size(it.unchanged_from?)));
+    let of = |it: &Gain| {
+        let measured = it.unchanged.cold.or(it.unchanged.warm).map(|_| format!(" {}", it.unchanged.text()));
+        Some(format!("{} from {}{}", it.function, size(it.unchanged_from?), measured.unwrap_or_default()))
+    };
     let unchanged = match gains.iter().filter_map(of).collect::<Vec<_>>() {
         none if none.is_empty() => "the C library is the fastest at every length".to_owned(),
-        some => some.join(", "),
+        some => some.join("; "),
     };
     [
         ("Rust", "bulkmem::copy(dst, src)", String::new()),
-        ("C and C++", "bulkmem_copy(dst, src, n)", ": 1 to 2 ns more per call (docs/c.md)".to_owned()),
-        ("no change", "bulkmem run -- PROGRAM", format!(": {unchanged} (docs/preload.md)")),
+        ("C and C++", "make install-c; bulkmem_copy(dst, src, n)", ": 1 to 2 ns more (docs/c.md)".to_owned()),
+        (
+            "no change",
+            "make install install-c; bulkmem run -- PROGRAM",
+            format!(": {unchanged} (docs/preload.md)"),
+        ),
     ]
 }

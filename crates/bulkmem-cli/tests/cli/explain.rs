@@ -275,7 +275,13 @@ fn with_the_intent_reuse_uncached_memory_has_a_choice_from_the_length_at_which_b
     let by_length = &asked("199999")["method"];
     assert_eq!(&look["cached"]["method"], by_length);
     let quarter = bulkmem::pointers::quarter_of_last_level_cache();
-    assert_eq!(home.json(&["explain", "--json"])["gains"][0]["unchanged_from"], quarter.min(200_000));
+    let overview = home.json(&["explain", "--json"]);
+    let gain = &overview["gains"][0];
+    assert_eq!(gain["unchanged_from"], quarter.min(200_000));
+    let times = |length| row(&overview, "clear", length)["cold"]["times_c_library"].as_f64();
+    let long: Vec<f64> = [1 << 20, 16 << 20, 1 << 30].into_iter().filter_map(times).collect();
+    let mean = (long.iter().map(|it| it.ln()).sum::<f64>() / long.len() as f64).exp();
+    assert!((gain["unchanged"]["cold"].as_f64().unwrap() - mean).abs() < 1e-9, "not of 64 KiB: {overview}");
 }
 
 #[test]
@@ -451,7 +457,7 @@ fn the_overview_has_the_gains_over_libpmem() {
     let overview = home.json(&["explain", "--json"]);
     assert_eq!(row(&overview, "clear", 1 << 20)["cold"]["times_libpmem"], 1.5);
     let gain = &overview["gains"][0];
-    assert_eq!(keys(gain), ["cold", "libpmem", "operation", "unchanged_from", "warm"]);
+    assert_eq!(keys(gain), ["cold", "libpmem", "operation", "unchanged", "unchanged_from", "warm"]);
     assert_eq!((&gain["libpmem"]["cold"], &gain["libpmem"]["warm"]), (&1.5.into(), &Value::Null));
     let text = home.text(&["explain"], 80);
     assert!(text.lines().any(|line| line == "× libpmem  clear 1.50 × cold, – warm (means, too)"), "{text}");
@@ -479,12 +485,17 @@ fn the_overview_says_what_each_way_gains() {
     let Some(home) = looking_home() else { return };
     let overview = home.json(&["explain", "--json"]);
     let [clear, fill, copy] = overview["gains"].as_array().unwrap().as_slice() else { panic!("{overview}") };
-    assert_eq!(keys(clear), ["cold", "libpmem", "operation", "unchanged_from", "warm"]);
+    assert_eq!(keys(clear), ["cold", "libpmem", "operation", "unchanged", "unchanged_from", "warm"]);
     assert_eq!((&clear["cold"], &clear["warm"]), (&2.0.into(), &1.0.into()));
     let quarter = bulkmem::pointers::quarter_of_last_level_cache();
     assert_eq!(clear["unchanged_from"], quarter, "it looks from 64 KiB on, but bulkmem run begins there");
     for other in [fill, copy] {
-        assert!(other["cold"].is_null() && other["unchanged_from"].is_null(), "{other}");
+        assert!(
+            other["unchanged"]["cold"].is_null()
+                && other["cold"].is_null()
+                && other["unchanged_from"].is_null(),
+            "{other}"
+        );
     }
     let text = home.text(&["explain"], 200);
     assert!(text.contains("clear 2.00 × cold, 1.00 × warm; fill – cold, – warm"), "{text}");
@@ -513,7 +524,7 @@ fn the_overview_fits_one_screen() {
         for columns in [60, 80, 200] {
             let text = home.text(&["explain"], columns);
             assert_fits(&text, columns as usize);
-            assert!(columns < 80 || text.lines().count() <= 46, "{}\n{text}", text.lines().count());
+            assert!(columns < 80 || text.lines().count() <= 47, "{}\n{text}", text.lines().count());
             for word in [
                 "cold: method",
                 "warm: method",
@@ -521,7 +532,7 @@ fn the_overview_fits_one_screen() {
                 "Intent::Stream",
                 "total_len",
                 "Threads::Auto",
-                "every way",
+                "Rust, C ",
                 "bulkmem_copy",
                 "bulkmem run -- PROGRAM",
             ] {

@@ -193,7 +193,9 @@ fn children_without_a_record_are_counted_with_their_parent() {
 #[test]
 fn a_program_gets_one_signal_for_one_ctrl_c() {
     let home = Home::new();
-    let script = "trap 'echo interrupted' INT; echo ready; read line; echo $line; exit 5";
+    // A signal just before `read` waits interrupts nothing, so each waits for a tenth of a second only.
+    let script =
+        "trap 'echo interrupted' INT; echo ready; until read -t 0.1 line; do :; done; echo $line; exit 5";
     let mut command = spawnable(&home, &["--output", "report"], &["bash", "-c", script]);
     let (mut ours, theirs) = terminal();
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
@@ -228,7 +230,12 @@ fn terminal() -> (fs::File, fs::File) {
     // SAFETY: the pointers to the descriptors are valid, and the others may be null.
     assert_eq!(unsafe { libc::openpty(&raw mut ours, &raw mut theirs, null, name, size) }, 0);
     // SAFETY: the descriptors are new, and belong to this function.
-    unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) }
+    let ends = unsafe { [ours, theirs].map(|end| fs::File::from_raw_fd(end)) };
+    // The programs of other tests would keep the terminal open.
+    for end in &ends {
+        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC).unwrap();
+    }
+    ends.into()
 }
 
 #[test]

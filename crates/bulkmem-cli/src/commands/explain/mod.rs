@@ -29,7 +29,8 @@ library was not measured; libpmem is a `method` that is never chosen), `chosen`)
 JSON without them: `microarchitecture`, `processor`, `processors`, `c_library`, `date` (of the profile), `rows`: each with \
 `operation`, `length`, `cold`, `warm` (each null if nothing was measured near that length, or `method`, `parameters`, \
 `measured_length`, `gb_per_s`, `times_c_library`, `times_libpmem`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
-as geometric means of the lengths, `libpmem`: `cold` and `warm`, times libpmem, null if it was not measured; `unchanged_from`: length from which a program under `bulkmem run` gains, or null), `thresholds` (as in `info`).")]
+as geometric means of the lengths, `libpmem`: `cold` and `warm`, times libpmem, null if it was not measured; `unchanged_from`: length from which a program under `bulkmem run` gains, or null; `unchanged`: `cold` and `warm`, times the C \
+library at these lengths), `thresholds` (as in `info`).")]
 pub(crate) struct ExplainArgs {
     /// The operation [default: all, at four lengths]
     #[arg(long, value_name = "OPERATION", value_parser = parsers::operation(), requires = "size")]

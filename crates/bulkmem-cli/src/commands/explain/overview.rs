@@ -116,7 +116,7 @@ impl Overview {
         let [rust, c, unchanged] = &ways;
         let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
         let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
-        let rows = [("every way", gains)].into_iter().chain(libpmem).chain([
+        let rows = [("Rust, C", gains)].into_iter().chain(libpmem).chain([
             (rust.0, rust.1.clone() + &options),
             c.clone(),
             unchanged.clone(),

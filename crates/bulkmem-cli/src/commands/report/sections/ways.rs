@@ -10,8 +10,9 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         id: "ways",
         title: "Three ways to use it",
         intro: &[
-            "Every way uses the same methods, so long calls gain the same. Gains are times the speed of the C library and of libpmem, geometric \
-                  means of 64 KiB, 1 MiB, 16 MiB and 1 GiB as calibration measured them, without the time of looks.",
+            "Every way uses the same methods; programs that remain unchanged, only from some length on. Gains are times the speed of the C \
+                  library and of libpmem, geometric means of 64 KiB, 1 MiB, 16 MiB and 1 GiB as calibration measured them, without the time \
+                  of looks; for programs that remain unchanged, of those of these lengths that are long enough.",
         ],
         ..Section::default()
     };
