@@ -45,6 +45,24 @@ INPUT
 
 expect counts_nothing_as_nothing '0 0 0' </dev/null
 
+# results SCRIPT: runs a script with the functions of results.sh and an empty folder of logs.
+results() {
+    local scratch
+    scratch=$(mktemp -d)
+    CARGO_TARGET_DIR=$scratch bash -c ". ./common.sh; . scripts/results.sh; $1"
+    rm -r "$scratch"
+}
+
+# shellcheck disable=SC2016 # expanded by the script
+skipped='echo "skipped: a client: fio is not installed" >"$logs/a.log"; summary | tail -n 1'
+compare counts_skips '0 passed, 0 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED='' results "$skipped")"
+compare programs_may_be_required '0 passed, 1 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED=1 results "$skipped")"
+
+# What the tests that passed printed goes to the log only.
+compare output_of_passed_tests_is_left_out "$(printf 'test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored')" \
+    "$(results "tests name cargo rerun printf '%s\\n' 'test a ... ok' successes: '---- a stdout ----' 'test noise ... ok' successes: \
+        'test result: ok. 1 passed; 0 failed; 0 ignored' | tail -n +3")"
+
 # A test with output of its own, one that failed, one that crashed, and a kernel without one of the groups.
 compare tells_kernels_apart "$(printf '%-12s%12s%12s\n' '' 6.1 7.3 build 1 - hints 2 1/3 guest 1 0/1)" \
     "$(awk -f ../kmod/tests/matrix.awk <<'INPUT'

@@ -66,11 +66,16 @@ lint() {
 }
 
 # summary: prints how long each part took, what was skipped, and what failed with the commands that rerun it. The last
-# line has the sums. Returns 1 if something failed.
+# line has the sums. Returns 1 if something failed. BULKMEM_PROGRAMS_REQUIRED=1, for continuous integration, makes a test that
+# was skipped because a program is not installed a failure.
 summary() {
     local line
     while IFS= read -r line; do
         skips+=("$line")
+        if [[ -n ${BULKMEM_PROGRAMS_REQUIRED-} && $line == *"not installed"* ]]; then
+            failures+=("$line")
+            failed=$((failed + 1))
+        fi
     done < <(sed -n 's/^skipped: //p; s/^test \([^[].*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
 
     heading "minutes:seconds of each part"
