@@ -54,7 +54,7 @@ lines: ## Count the lines of Rust, without tests, of the measuring crate and the
 bench: ## Check the promises on this machine (five minutes): ratios to every method and peer within one run
 	@scripts/bench.sh
 
-bench-programs: ## Time programs without the preloaded library and with it (20 minutes to 2 hours); first make install-c and calibrate
+bench-programs: ## Time programs without the preloaded library and with it (20 minutes to 3 hours); first make install-c and calibrate
 	@scripts/bench-programs.py '$(PREFIX)/lib/bulkmem/libbulkmem_preload.so'
 
 kernel-build: ## Time a part of a Linux build next to clearing by methods and by the kernel (half an hour)

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs each workload three times: without the library, with it, and without it again, in each of the six orders in
-turn. A workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but
-for the last ones: a machine may favour one side for a minute. The ratio is the first time without the library divided by the
-time with it: above 1 is a gain. The control is the first time without it divided by the second, whose true ratio is 1: how far
-its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have the first time in common, so
+Each round runs each workload three times: without the library, with it, and as a control without it, in the next of the six
+orders. A workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but
+for the last ones: a machine may favour one side for a minute. The ratio is the time without the library divided by the
+time with it: above 1 is a gain. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
+its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have one time in common, so
 that they are not independent. The intervals are a bootstrap of the median of the rounds' ratios (95 %). There are 12 rounds,
-and more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 96]: the width alone decides, so that
+and six more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 96]: the width alone decides, so that
 nothing is repeated until it pleases. Programs that are not installed are named. WORKLOAD is the start of the names of those to
 run [default: all]. SIGINT and SIGTERM end it with what was measured so far.
 """
@@ -217,7 +217,7 @@ def main():
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
                 times = {side: seconds(name, library if side == WITH else "") for side in ORDERS[number % len(ORDERS)]}
                 taken[name].append([times[side] for side in SIDES])
-            if number + 1 >= LEAST:
+            if number + 1 >= LEAST and (number + 1) % len(ORDERS) == 0:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
     finally:
         for ending in (signal.SIGINT, signal.SIGTERM):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks tally.awk and failed.awk, from which `make test` derives its result, with outputs whose sums and failures are
+# Checks tally.awk, failed.awk, results.sh and matrix.awk, from which `make test` derives its result, with outputs whose sums and failures are
 # known. Prints its own result in cargo's form.
 set -euo pipefail
 cd "$(dirname "$0")"

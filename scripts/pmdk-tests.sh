@@ -69,6 +69,9 @@ source=$temporary/pmdk
 tests=$source/src/test
 mkdir -p "$source"
 tar -xzf "$file" -C "$source" --strip-components=1
+names_of() { sed -n 's/^[[:space:]]*\(pmem_[a-z_]*\);.*/\1/p' "$1" | sort; }
+diff <(names_of "$source/src/libpmem/libpmem.link.in") <(names_of crates/bulkmem-libpmem/libpmem.map) ||
+    fail "ours does not export the functions of PMDK $version: see above"
 
 heading "build of PMDK $version"
 # build FOLDER ARGUMENT…: runs make in that folder.

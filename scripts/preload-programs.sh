@@ -23,22 +23,28 @@ heading "calibration"
 cargo build --release --locked -p bulkmem-cli
 env -u BULKMEM_PROFILE "$TARGET_DIR/release/bulkmem" calibrate --quick --output "$temporary/profile.json" >"$temporary/calibration" 2>&1 ||
     { tail -n 20 "$temporary/calibration" && fail "calibration failed: see above"; }
-declare -A ways=(
-    [non-temporal]="BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2"
-    [strings]="BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb"
-    [calibrated]="BULKMEM_PROFILE=$temporary/profile.policy BULKMEM_FROM=16384 BULKMEM_POPULATE=on"
-)
+policy=$temporary/profile.policy
+for operation in clear fill copy; do
+    grep -q "^look $operation " "$policy" || fail "the calibration found no reason to look at what a $operation writes to: repeat it"
+done
+env "BULKMEM_PROFILE=$policy" "$TARGET_DIR/release/bulkmem" info >"$temporary/info"
+grep -qF "$policy" "$temporary/info" || { cat "$temporary/info" && fail "the library does not use the calibration: see above"; }
 
 # same NAME FUNCTION: runs the function, in a folder of its own, without the library and with it.
 same() {
-    local name=$1 function=$2 way folder variables command
+    local name=$1 function=$2 way folder
+    local -a variables command
     export LC_ALL=C
     heading "$name"
     for way in without non-temporal strings calibrated; do
         folder=$(mktemp -d -p "$temporary")
         command=("$function")
         if [[ $way != without ]]; then
-            read -r -a variables <<<"${ways[$way]}"
+            case $way in
+                non-temporal) variables=(BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2) ;;
+                strings) variables=(BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb) ;;
+                calibrated) variables=("BULKMEM_PROFILE=$policy" BULKMEM_FROM=16384 BULKMEM_POPULATE=on) ;;
+            esac
             command+=(env "LD_PRELOAD=$library" "${variables[@]}")
         fi
         if ! (cd "$folder" && "${command[@]}") >"$folder.log" 2>&1; then
@@ -62,7 +68,7 @@ same() {
 numpy() {
     "$@" /usr/bin/python3 -c 'import numpy
 raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider", "-rA", "--show-capture=no"]))' >all 2>&1 || tail -n 40 all
-    sed -nE 's/, [0-9]* warning.*//; s/^(PASSED|FAILED|ERROR|XFAIL|XPASS) ([^ ]*).*/\1 \2/p; /^[0-9]* (passed|failed)/p' all | sort
+    sed -nE 's/(, [0-9]* warning.*)? in [0-9.]*s.*//; /^(PASSED|FAILED|ERROR|XFAIL|XPASS) / { s/ - .*//; p }; /^[0-9]* (passed|failed)/p' all | sort
     grep -q '^[0-9]* passed' all
 }
 

@@ -266,7 +266,7 @@ extern "C" {
 // thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8. bulkmem_pool_memory also stores a text if
 // it succeeds with fresh memory.
 //
-// Async-signal-safe.
+// Async-signal-safe, except in a program that has loaded the library by dlopen.
 const char *bulkmem_last_error(void);
 
 // Returns a short description of an error code, for example "null pointer". The string is static.

@@ -166,7 +166,7 @@ pub(crate) fn check_memory(bytes: usize) -> Result<(), Failed> {
 /// thread's next call of a bulkmem function that fails. At most 511 bytes, UTF-8. bulkmem_pool_memory also stores a text if
 /// it succeeds with fresh memory.
 ///
-/// Async-signal-safe.
+/// Async-signal-safe, except in a program that has loaded the library by dlopen.
 #[unsafe(no_mangle)]
 pub extern "C" fn bulkmem_last_error() -> *const c_char {
     TEXT.with(|cells| cells.as_ptr().cast())

@@ -1,7 +1,7 @@
 //! Measures what the preloaded library adds to short calls, and what it saves of copies that page aliasing slows down:
 //! `bulkmem run -- target/release/examples/overhead`.
 //!
-//! Each round calls the function that programs get, the C library's own, and a jump to that, in each of their six orders in turn.
+//! Each round calls the function that programs get, the C library's own, and a jump to that, in the next of their six orders.
 //! Prints the medians of all rounds and of the differences within rounds, ns per call. The last column is what the jump adds, an
 //! indirect one, as every function needs that passes calls on to an address that is known at run time.
 
@@ -9,7 +9,7 @@ use std::error::Error;
 use std::ffi::{CStr, c_void};
 use std::hint::black_box;
 use std::mem::transmute;
-use std::ptr::null;
+use std::ptr::{null, without_provenance};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -23,8 +23,8 @@ const LONG_CALLS: usize = 100;
 const LONG: usize = 16 << 10;
 const PAGE: usize = 4096;
 
-/// Any of the functions: all take three words.
-type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
+/// Any of the functions: they take two to four words.
+type Function = unsafe extern "C" fn(*mut c_void, *const c_void, usize, usize) -> *mut c_void;
 
 /// The address that [`jump`] jumps to.
 static TARGET: AtomicUsize = AtomicUsize::new(0);
@@ -35,11 +35,11 @@ static TARGET: AtomicUsize = AtomicUsize::new(0);
 ///
 /// As the function at that address.
 #[inline(never)]
-unsafe extern "C" fn jump(dst: *mut c_void, src: *const c_void, length: usize) -> *mut c_void {
+unsafe extern "C" fn jump(dst: *mut c_void, src: *const c_void, length: usize, size: usize) -> *mut c_void {
     // SAFETY: `compare` stores a `Function` before it calls this.
     let target = unsafe { transmute::<usize, Function>(TARGET.load(Ordering::Relaxed)) };
     // SAFETY: the caller's.
-    unsafe { target(dst, src, length) }
+    unsafe { target(dst, src, length, size) }
 }
 
 /// Finds a function. For the C library's own, `handle` is the C library.
@@ -49,7 +49,8 @@ fn find(handle: *mut c_void, name: &CStr) -> Result<Function, String> {
     if found.is_null() {
         return Err(format!("{} is not found", name.to_string_lossy()));
     }
-    // SAFETY: memcpy, memmove and memset take an address, an address or a byte, and a length, in the same registers.
+    // SAFETY: they take an address; an address, a byte or a length; a length or nothing; and the size of the destination or nothing;
+    // in the same registers.
     Ok(unsafe { transmute::<*mut c_void, Function>(found) })
 }
 
@@ -59,7 +60,7 @@ fn time(function: Function, dst: &mut [u8], src: *const c_void, length: usize) -
     let start = Instant::now();
     for _ in 0..calls {
         // SAFETY: `dst` and, for copies, `src` have `length` bytes.
-        black_box(unsafe { function(dst.as_mut_ptr().cast(), src, black_box(length)) });
+        black_box(unsafe { function(dst.as_mut_ptr().cast(), src, black_box(length), length) });
     }
     start.elapsed().as_nanos() as f64 / calls as f64
 }
@@ -87,7 +88,7 @@ fn compare(
     let added = |to: &[f64]| median(to.iter().zip(&theirs).map(|(to, theirs)| to - theirs).collect());
     let (ours_added, jump_added) = (added(&ours), added(&jumps));
     println!(
-        "{name:8} {length:>7} {:>10.2} {:>10.2} {ours_added:>+11.2} {jump_added:>+10.2}",
+        "{name:14} {length:>7} {:>10.2} {:>10.2} {ours_added:>+11.2} {jump_added:>+10.2}",
         median(theirs),
         median(ours)
     );
@@ -107,17 +108,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
     let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
     println!(
-        "{:8} {:>7} {:>10} {:>10} {:>11} {:>10}",
+        "{:14} {:>7} {:>10} {:>10} {:>11} {:>10}",
         "function", "bytes", "C library", "preloaded", "difference", "jump alone"
     );
-    for name in [c"memcpy", c"memmove", c"memset"] {
+    for name in [c"memcpy", c"memmove", c"mempcpy", c"__memcpy_chk", c"memset", c"bzero", c"explicit_bzero"] {
         let (ours, theirs) = (find(libc::RTLD_DEFAULT, name)?, find(c_library, name)?);
         if ours as usize == theirs as usize {
             return Err("the library is not preloaded: use `bulkmem run`".into());
         }
-        // memset's second argument is a byte.
-        let source = if name == c"memset" { null() } else { src.as_ptr().cast() };
         for length in lengths {
+            // The second argument is a byte, or a length.
+            let source = match name.to_bytes() {
+                b"memset" => null(),
+                b"bzero" | b"explicit_bzero" => without_provenance(length),
+                _ => src.as_ptr().cast(),
+            };
             compare((&name.to_string_lossy(), ours, theirs), ROUNDS, &mut dst, source, length);
         }
     }

@@ -51,6 +51,25 @@ static void with_pool(const char *socket)
     check(fresh, LENGTH, sysconf(_SC_PAGESIZE), 0);
 }
 
+/* Options of a later version: members that this one does not know must be 0. */
+static void later_version(void)
+{
+    struct {
+        struct bulkmem_pool_options options;
+        uint64_t later;
+    } longer = {BULKMEM_POOL_OPTIONS_INIT, 0};
+    int fd = -7;
+
+    longer.options.size = sizeof longer;
+    longer.options.socket = "/nonexistent/socket";
+    RETURNS(0, bulkmem_pool_memory(LENGTH, &longer.options, &fd, NULL));
+    CHECK(close(fd) == 0);
+    longer.later = 1;
+    fd = -7;
+    RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_pool_memory(LENGTH, &longer.options, &fd, NULL));
+    CHECK(fd == -7);
+}
+
 int main(int count, char **arguments)
 {
     struct bulkmem_pool_options options = BULKMEM_POOL_OPTIONS_INIT;
@@ -69,6 +88,7 @@ int main(int count, char **arguments)
     RETURNS(0, bulkmem_pool_memory(LENGTH, &options, &fd, NULL));
     CHECK(close(fd) == 0);
 
+    later_version();
     /* Huge pages, if there are some. */
     options.page_size = 2 << 20;
     RETURNS(0, bulkmem_pool_memory(2 * LENGTH, &options, &fd, &source));

@@ -29,6 +29,20 @@ static int cancel(const struct bulkmem_prefault_progress *progress, void *contex
     return 1;
 }
 
+/* Options of a later version: members that this one does not know must be 0. */
+static void later_version(void *memory)
+{
+    struct {
+        struct bulkmem_prefault_options options;
+        uint64_t later;
+    } longer = {BULKMEM_PREFAULT_OPTIONS_INIT, 0};
+
+    longer.options.size = sizeof longer;
+    RETURNS(0, bulkmem_prefault(memory, 4096, &longer.options, NULL));
+    longer.later = 1;
+    RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_prefault(memory, 4096, &longer.options, NULL));
+}
+
 int main(void)
 {
     struct bulkmem_prefault_options options = BULKMEM_PREFAULT_OPTIONS_INIT;
@@ -50,6 +64,7 @@ int main(void)
     RETURNS(0, bulkmem_prefault(NULL, 0, NULL, &ready));
     CHECK(ready == 0);
 
+    later_version(memory);
     options.progress = count;
     options.context = &total;
     options.flags = BULKMEM_PREFAULT_ALL_PROCESSORS | BULKMEM_PREFAULT_INTERLEAVE;

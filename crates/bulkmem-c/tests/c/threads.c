@@ -1,5 +1,8 @@
 /* Many threads call every function at the same time, each on memory of its own; they share workers and a policy. */
-#include "check.h"
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "every_call.h"
 #include <pthread.h>
 
 #define THREADS 8
@@ -10,33 +13,11 @@ static struct bulkmem_workers *workers;
 static struct bulkmem_policy *policy;
 static unsigned char memory[THREADS][LENGTH], copies[THREADS][LENGTH];
 
-static void policies(struct bulkmem_options *options, unsigned char *mine)
-{
-    struct bulkmem_look_counts counts = BULKMEM_LOOK_COUNTS_INIT;
-    struct bulkmem_policy *own;
-    char text[80];
-
-    RETURNS(0, bulkmem_policy_load(getenv("POLICY"), &own));
-    RETURNS(0, bulkmem_policy_force(own, "clear:c_library"));
-    options->policy = own;
-    RETURNS(0, bulkmem_clear_with(mine, LENGTH, options));
-    bulkmem_policy_free(own);
-    RETURNS(0, bulkmem_policy_defaults(&own));
-    bulkmem_policy_free(own);
-    CHECK(bulkmem_policy_choose(policy, 0, LENGTH, 0, text, sizeof text) > 0);
-    CHECK(bulkmem_policy_choose(NULL, 0, LENGTH, 0, text, sizeof text) > 0);
-    RETURNS(0, bulkmem_problems(text, sizeof text));
-    RETURNS(0, bulkmem_look_counts(BULKMEM_OPERATION_FILL, &counts));
-    options->policy = policy;
-}
-
 static void *calls(void *argument)
 {
     const size_t number = (size_t)argument;
     unsigned char *mine = memory[number], *copy = copies[number];
     struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
-    struct bulkmem_mapping *mapping;
-    struct bulkmem_workers *own;
     char text[40];
     size_t round, i;
 
@@ -45,20 +26,15 @@ static void *calls(void *argument)
 
         /* The first of these loads the policy of the process. */
         RETURNS(0, bulkmem_fill(mine, byte, LENGTH));
+        if (number == round % THREADS) {
+            every_call(mine, copy, LENGTH, workers);
+            RETURNS(0, bulkmem_fill(mine, byte, LENGTH));
+        }
+        if (number == 0 && round == ROUNDS - 1)
+            bulkmem_stop_looking();
         options.intent = 100 + (uint32_t)byte;
         RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_clear_with(mine, LENGTH, &options));
         options.intent = 0;
-        if (number == round % THREADS) {
-            RETURNS(0, bulkmem_init());
-            policies(&options, copy);
-            RETURNS(0, bulkmem_workers_new(1, &own));
-            options.workers = own;
-            RETURNS(0, bulkmem_fill_with(copy, byte, LENGTH, &options));
-            bulkmem_workers_free(own);
-            RETURNS(0, bulkmem_map(LENGTH, BULKMEM_PAGES_BASE, &mapping));
-            RETURNS(0, bulkmem_copy(bulkmem_mapping_memory(mapping), mine, LENGTH));
-            bulkmem_unmap(mapping);
-        }
         options.workers = workers;
         options.policy = policy;
         RETURNS(0, bulkmem_copy_with(copy, mine, LENGTH, &options));

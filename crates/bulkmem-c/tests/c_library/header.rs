@@ -54,6 +54,20 @@ fn async_signal_safe_functions_are_tested() {
     }
 }
 
+/// Every function is called by several threads at the same time, and by the child of a process with threads.
+#[test]
+fn functions_are_tested_in_threads_and_in_forked_children() {
+    let read = |name: &str| fs::read_to_string(Path::new(SOURCE).join("tests/c").join(name)).unwrap();
+    let shared = read("every_call.h");
+    for program in ["threads.c", "forks.c"] {
+        let own = read(program);
+        for function in declared() {
+            let call = format!("{function}(");
+            assert!(shared.contains(&call) || own.contains(&call), "{program}: {function}");
+        }
+    }
+}
+
 #[test]
 fn the_library_exports_what_it_declares_and_nothing_else() {
     let declared = declared();

@@ -28,6 +28,13 @@ pub(super) struct Row {
     pub(super) states: BTreeMap<CacheState, Option<Cell>>,
 }
 
+impl Row {
+    /// Returns the choice for a cache state.
+    pub(super) fn cell(&self, state: CacheState) -> Option<&Cell> {
+        self.states.get(&state)?.as_ref()
+    }
+}
+
 /// The choice for one length and cache state, with its figure.
 #[derive(Debug, Serialize)]
 pub(super) struct Cell {

@@ -2,15 +2,16 @@
 
 use bulkmem::Operation;
 use bulkmem::machine::Caches;
-use bulkmem::method::{CacheEffect, by_name, c_library};
+use bulkmem::method::{CacheEffect, Parameters, by_name, c_library};
 use bulkmem::pointers::SHORTEST_BY_POLICY;
-use bulkmem::policy::Situation;
+use bulkmem::policy::{Choice, Situation};
 use bulkmem_measure::calibration::Profile;
 use bulkmem_measure::engine::CacheState;
 use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
-use super::lengths::{Cell, Row};
+use super::lengths::{Row, measured};
+use crate::figures;
 use crate::output::{digits, size};
 
 /// The operations that the C library has too, with its function.
@@ -25,7 +26,7 @@ pub(super) struct Gain {
     function: &'static str,
     /// Length from which the calls of an unchanged program gain; `None` if they never do.
     unchanged_from: Option<u64>,
-    /// Times the C library's speed at these lengths.
+    /// Times the C library's speed from that length on, by the methods that such calls use.
     unchanged: Times,
     /// Times the C library's speed.
     #[serde(flatten)]
@@ -42,11 +43,11 @@ struct Times {
 }
 
 impl Times {
-    fn of<'a>(rows: impl Iterator<Item = &'a Row> + Clone, times: impl Fn(&Cell) -> Option<f64>) -> Times {
-        let mean = |state| {
-            let cells = rows.clone();
-            geometric_mean(cells.filter_map(|row| times(row.states.get(&state)?.as_ref()?)))
-        };
+    fn of<'a>(
+        rows: impl Iterator<Item = &'a Row> + Clone,
+        times: impl Fn(&Row, CacheState) -> Option<f64>,
+    ) -> Times {
+        let mean = |state| geometric_mean(rows.clone().filter_map(|row| times(row, state)));
         Times { cold: mean(CacheState::Cold), warm: mean(CacheState::Warm) }
     }
 
@@ -54,10 +55,16 @@ impl Times {
         let times = |gain: Option<f64>| gain.map_or("–".to_owned(), |gain| format!("{} ×", digits(gain)));
         format!("{} cold, {} warm", times(self.cold), times(self.warm))
     }
+
+    /// Returns the text, if anything was measured.
+    fn measured_text(self) -> Option<String> {
+        self.cold.or(self.warm).map(|_| self.text())
+    }
 }
 
 /// Returns the gains by the choices of a profile.
 pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
+    let all = figures::all(profile);
     // As the preloaded library does.
     let preloaded_from =
         (Caches::from(profile.provenance.caches).sane().l3 / 4).max(SHORTEST_BY_POLICY as u64);
@@ -66,31 +73,50 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let rule = rules.filter(|rule| rule.method != c_library().name).map(|rule| rule.from);
         let look = profile.looks.iter().filter(|look| look.operation == operation).map(|look| look.from);
         let full = rule.chain(look).min().map(|from| from.max(preloaded_from));
-        let unchanged_from = full.into_iter().chain(reused_from(profile, operation)).min();
+        let reused = reused_from(profile, operation);
         let rows = rows.iter().filter(|row| row.operation == operation);
-        let c_library = Times::of(rows.clone(), |cell| cell.times_c_library);
-        let libpmem = Times::of(rows.clone(), |cell| cell.times_libpmem);
-        let long = rows.filter(|row| unchanged_from.is_some_and(|from| from <= row.length));
-        let unchanged = Times::of(long, |cell| cell.times_c_library);
+        // Shorter calls have the intent `Reuse`, and look.
+        let unchanged = Times::of(rows.clone(), |row, state| {
+            if full.is_some_and(|from| from <= row.length) {
+                return row.cell(state)?.times_c_library;
+            }
+            reused.filter(|from| *from <= row.length)?;
+            let (name, parameters) =
+                at(profile, operation, REUSED[usize::from(state == CacheState::Cold)], row.length)?;
+            let choice = Choice::new(by_name(name)?, parameters);
+            measured(&all, operation, row.length, state, choice)?.times_c_library
+        });
+        let c_library = Times::of(rows.clone(), |row, state| row.cell(state)?.times_c_library);
+        let libpmem = Times::of(rows, |row, state| row.cell(state)?.times_libpmem);
+        let unchanged_from = full.into_iter().chain(reused).min();
         Gain { operation, function, unchanged_from, unchanged, c_library, libpmem }
     };
     FUNCTIONS.into_iter().map(gain).collect()
 }
 
+/// The tables of short calls of unchanged programs, for cached and for uncached memory.
+const REUSED: [Situation; 2] = [Situation::Reuse, Situation::UncachedReuse];
+
+/// Returns the method of a table for a length.
+fn at(
+    profile: &Profile,
+    operation: Operation,
+    situation: Situation,
+    length: u64,
+) -> Option<(&str, Parameters)> {
+    let rule = profile.rules_of(operation, situation).take_while(|rule| rule.from <= length).last()?;
+    Some((&rule.method, rule.parameters))
+}
+
 /// The length from which a look pays although the bytes are used next.
 fn reused_from(profile: &Profile, operation: Operation) -> Option<u64> {
     let look = profile.looks.iter().find(|look| look.operation == operation)?;
-    let at = |situation, from: u64| {
-        let rule = profile.rules_of(operation, situation).take_while(|rule| rule.from <= from).last();
-        rule.map(|rule| (&rule.method, rule.parameters))
-    };
     profile.rules_of(operation, Situation::UncachedReuse).next()?;
-    let tables = [Situation::Reuse, Situation::UncachedReuse];
-    let starts = tables.into_iter().flat_map(|it| profile.rules_of(operation, it)).map(|rule| rule.from);
+    let starts = REUSED.into_iter().flat_map(|it| profile.rules_of(operation, it)).map(|rule| rule.from);
     let pays = |from: &u64| {
-        let uncached = at(tables[1], *from);
+        let [cached, uncached] = REUSED.map(|situation| at(profile, operation, situation, *from));
         let method = uncached.and_then(|(name, _)| by_name(name));
-        method.is_some_and(|it| it.effect != CacheEffect::Allocates) && uncached != at(tables[0], *from)
+        method.is_some_and(|it| it.effect != CacheEffect::Allocates) && uncached != cached
     };
     let starts = starts.filter(|from| *from >= look.from).chain([look.from]);
     Some(starts.filter(pays).min()?.max(SHORTEST_BY_POLICY as u64))
@@ -104,15 +130,14 @@ impl Gain {
 
     /// Returns the gains over libpmem; `None` if it was not measured.
     pub(super) fn over_libpmem(&self) -> Option<String> {
-        let Times { cold, warm } = self.libpmem;
-        cold.or(warm).map(|_| self.libpmem.text())
+        self.libpmem.measured_text()
     }
 }
 
 /// Returns each way with what to write, and what to add to that.
 pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] {
     let of = |it: &Gain| {
-        let measured = it.unchanged.cold.or(it.unchanged.warm).map(|_| format!(" {}", it.unchanged.text()));
+        let measured = it.unchanged.measured_text().map(|text| format!(" {text}"));
         Some(format!("{} from {}{}", it.function, size(it.unchanged_from?), measured.unwrap_or_default()))
     };
     let unchanged = match gains.iter().filter_map(of).collect::<Vec<_>>() {
@@ -121,7 +146,7 @@ pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] 
     };
     [
         ("Rust", "bulkmem::copy(dst, src)", String::new()),
-        ("C and C++", "make install-c; bulkmem_copy(dst, src, n)", ": 1 to 2 ns more (docs/c.md)".to_owned()),
+        ("C and C++", "bulkmem_copy(dst, src, n), by make install-c", ": 1 to 2 ns more".to_owned()),
         (
             "no change",
             "make install install-c; bulkmem run -- PROGRAM",

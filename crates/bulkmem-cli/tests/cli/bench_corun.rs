@@ -182,7 +182,7 @@ fn an_interrupt_ends_the_command_and_keeps_what_was_measured() {
 #[test]
 fn the_recipe_measures_a_build() {
     if process::Command::new("make").arg("--version").output().is_err() {
-        eprintln!("skipped: the recipe of a kernel build: make is missing");
+        eprintln!("skipped: the recipe of a kernel build: make is not installed");
         return;
     }
     let home = Home::new();

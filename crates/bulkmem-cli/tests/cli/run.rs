@@ -64,13 +64,13 @@ fn the_folder_of_the_library_comes_first() {
     }
 }
 
-/// A client of the library, on a file in memory that it takes for persistent memory.
+/// A client of the library, on a file that it takes for persistent memory.
 #[test]
 fn fio_gets_the_library_and_verifies_what_it_wrote() {
     let engines = Command::new("fio").arg("--enghelp").output();
     if !engines.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("libpmem")) {
         println!(
-            "skipped: fio with `bulkmem run --libpmem`: no fio with ioengine=libpmem; remedy: apt-get install fio"
+            "skipped: fio with `bulkmem run --libpmem`: fio with ioengine=libpmem is not installed; remedy: apt-get install fio"
         );
         return;
     }

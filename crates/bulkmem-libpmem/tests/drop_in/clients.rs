@@ -11,7 +11,7 @@ fn fio_verifies_what_it_wrote() {
         return;
     }
     if !run(Command::new("fio").arg("--enghelp")).contains("libpmem") {
-        println!("skipped: fio with our libpmem: this fio has no ioengine=libpmem");
+        println!("skipped: fio with our libpmem: fio with ioengine=libpmem is not installed");
         return;
     }
     assert_loads_ours("fio");

@@ -260,6 +260,12 @@ static void vectors(void)
         if (lengths[at] < MOST)
             memcpy(memory + MOST + 8, memory, lengths[at]);
         need(!upper_in_use(), "vzeroupper after memcpy behind a header");
+        memmove(memory + MOST, memory, lengths[at]);
+        need(!upper_in_use(), "vzeroupper after memmove");
+        need(mempcpy(memory + MOST, memory, lengths[at]) == memory + MOST + lengths[at], "mempcpy");
+        need(!upper_in_use(), "vzeroupper after mempcpy");
+        explicit_bzero(memory, lengths[at]);
+        need(!upper_in_use(), "vzeroupper after explicit_bzero");
     }
 }
 

@@ -150,7 +150,7 @@ impl Builder<'_> {
         let long = "cached stores with a write-back for each line are 1.25 times as fast as non-temporal ones (Patocka, \
                     memcpy_flushcache, 2020), from 768 bytes on (dm-writecache)";
         let past = "more than the cache holds: non-temporal stores spare a read of the destination (Arora 2020, 2022)";
-        let always = "stores that bypass the cache were the fastest at every length on the measured AMD processors (Zen 1, 3, 4, 5) and on \
+        let always = "calibrations chose stores that bypass the cache at every length on the measured AMD processors (Zen 1, 3, 4, 5) and on \
                       an Emerald Rapids";
         match intent {
             Intent::Throughput if !row.write_back_pays => {

@@ -454,10 +454,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn cached_stores_are_written_back_where_persistent_memory_modules_may_be() {
+    fn cached_stores_are_written_back_where_that_may_pay() {
         for (vendor, family, model, pays) in [
             ("GenuineIntel", 6, 85, true),
             ("GenuineIntel", 6, 106, true),
+            ("GenuineIntel", 6, 143, false),
             ("GenuineIntel", 6, 207, false),
             ("AuthenticAMD", 25, 0x11, false),
         ] {

@@ -29,7 +29,7 @@ pub(super) struct Overview {
     c_library: String,
     date: String,
     rows: Vec<Row>,
-    /// The gains over the C library and libpmem, the same for each way to use bulkmem.
+    /// The gains over the C library and libpmem.
     gains: Vec<Gain>,
     thresholds: [CThreshold; 2],
 }
@@ -127,7 +127,7 @@ impl Overview {
 
     /// Returns the title and the cells of a cache state.
     fn column(&self, state: CacheState) -> Vec<String> {
-        let cells = self.rows.iter().map(|row| row.states.get(&state).and_then(Option::as_ref));
+        let cells = self.rows.iter().map(|row| row.cell(state));
         let cells = cells.map(|cell| cell.map_or_else(|| line("–", "–", ""), text));
         [line("GB/s", "×", &format!("{}: method", word(&state)))].into_iter().chain(cells).collect()
     }

@@ -433,8 +433,8 @@ fn gain(length: &Length, costs: &Costs, cached_below: u64, looked: &[&Looked], u
     }
 }
 
-/// Returns the shortest and the longest of rising times, except a twentieth at each end, and at least one if there are five or more:
-/// an interruption takes longer than what tells the states apart.
+/// Returns the shortest and the longest of rising times, except a twentieth at each end, and at least one if there are five or more.
+/// An interruption is longer than any difference between the states, and a page that was mapped already is faster.
 fn usual(rising: &[u64]) -> Option<[u64; 2]> {
     let rare = (rising.len() / 20).max(usize::from(rising.len() >= 5));
     let usual = rising.get(rare..rising.len() - rare)?;

@@ -12,7 +12,7 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         intro: &[
             "Every way uses the same methods; programs that remain unchanged, only from some length on. Gains are times the speed of the C \
                   library and of libpmem, geometric means of 64 KiB, 1 MiB, 16 MiB and 1 GiB as calibration measured them, without the time \
-                  of looks; for programs that remain unchanged, of those of these lengths that are long enough.",
+                  of looks; for programs that remain unchanged, of the lengths from which they use the policy.",
         ],
         ..Section::default()
     };
