@@ -41,8 +41,8 @@ same() {
         command=("$function")
         if [[ $way != without ]]; then
             case $way in
-                non-temporal) variables=(BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2) ;;
-                strings) variables=(BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb) ;;
+                non-temporal) variables=("BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2") ;;
+                strings) variables=("BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb") ;;
                 calibrated) variables=("BULKMEM_PROFILE=$policy" BULKMEM_FROM=16384 BULKMEM_POPULATE=on) ;;
             esac
             command+=(env "LD_PRELOAD=$library" "${variables[@]}")
