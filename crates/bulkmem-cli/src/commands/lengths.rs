@@ -56,7 +56,7 @@ pub(super) fn rows(
         let row = |(name, length): (&'static str, u64)| {
             let in_state = |state| {
                 let choice = choose(operation, length, state)?;
-                Some((state, measured(&all, operation, length, state, choice)))
+                Some((state, measured(&all, operation, length, state, Cost::Throughput, choice)))
             };
             let states = STATES.into_iter().map(in_state).collect::<Option<_>>()?;
             Some(Row { operation, length, name, states })
@@ -72,10 +72,11 @@ pub(super) fn measured(
     operation: Operation,
     length: u64,
     state: CacheState,
+    cost: Cost,
     choice: Choice,
 ) -> Option<Cell> {
     let condition = Condition::new(true, state == CacheState::Warm, 1);
-    let wanted = (operation, Cost::Throughput, condition);
+    let wanted = (operation, cost, condition);
     cell(all.iter().find(|it| (it.operation, it.cost, it.condition) == wanted)?, length, choice)
 }
 

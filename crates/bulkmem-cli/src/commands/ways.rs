@@ -5,7 +5,7 @@ use bulkmem::machine::Caches;
 use bulkmem::method::{CacheEffect, Parameters, by_name, c_library};
 use bulkmem::pointers::SHORTEST_BY_POLICY;
 use bulkmem::policy::{Choice, Situation};
-use bulkmem_measure::calibration::Profile;
+use bulkmem_measure::calibration::{Cost, Profile};
 use bulkmem_measure::engine::CacheState;
 use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
@@ -75,7 +75,7 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
         let full = rule.chain(look).min().map(|from| from.max(preloaded_from));
         let reused = reused_from(profile, operation);
         let rows = rows.iter().filter(|row| row.operation == operation);
-        // Shorter calls have the intent `Reuse`, and look.
+        // Shorter calls have the intent `Reuse`, and look; with the time of reading the bytes back.
         let unchanged = Times::of(rows.clone(), |row, state| {
             if full.is_some_and(|from| from <= row.length) {
                 return row.cell(state)?.times_c_library;
@@ -84,7 +84,7 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
             let (name, parameters) =
                 at(profile, operation, REUSED[usize::from(state == CacheState::Cold)], row.length)?;
             let choice = Choice::new(by_name(name)?, parameters);
-            measured(&all, operation, row.length, state, choice)?.times_c_library
+            measured(&all, operation, row.length, state, Cost::Reuse, choice)?.times_c_library
         });
         let c_library = Times::of(rows.clone(), |row, state| row.cell(state)?.times_c_library);
         let libpmem = Times::of(rows, |row, state| row.cell(state)?.times_libpmem);

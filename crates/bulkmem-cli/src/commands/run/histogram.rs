@@ -11,6 +11,7 @@ use std::process::{self, Command};
 use bulkmem::policy::Policy;
 use bulkmem::{Intent, Operation, pointers};
 use bulkmem_histogram::{self as counts, CLASSES, Call, Process as Counted, lengths_of};
+use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::engine::CacheState;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use schemars::JsonSchema;
@@ -299,7 +300,7 @@ impl Length {
         let bytes = self.tally.above_threshold.bytes;
         let saving = |state| {
             let choice = branches.choice(state == CacheState::Warm);
-            let cell = lengths::measured(series, self.operation, mean, state, choice)?;
+            let cell = lengths::measured(series, self.operation, mean, state, Cost::Throughput, choice)?;
             let ns = bytes as f64 / cell.gb_per_s? * (cell.times_c_library? - 1.0);
             Some(Saving { ns, bytes })
         };

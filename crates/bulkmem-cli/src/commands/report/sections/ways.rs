@@ -10,9 +10,9 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         id: "ways",
         title: "Three ways to use it",
         intro: &[
-            "Every way uses the same methods; programs that remain unchanged, only from some length on. Gains are times the speed of the C \
+            "Programs that remain unchanged use the policy only from some length on, and below a quarter of the last-level cache its methods for bytes that are read next. Gains are times the speed of the C \
                   library and of libpmem, geometric means of 64 KiB, 1 MiB, 16 MiB and 1 GiB as calibration measured them, without the time \
-                  of looks; for programs that remain unchanged, of the lengths from which they use the policy.",
+                  of looks; for programs that remain unchanged, of the lengths from which they use the policy, the shorter ones with the time of reading the bytes.",
         ],
         ..Section::default()
     };
