@@ -33,7 +33,10 @@ for operation in clear fill copy; do
 done
 unset BULKMEM_METHOD BULKMEM_LOOK
 env "BULKMEM_PROFILE=$policy" "$TARGET_DIR/release/bulkmem" info >"$temporary/info"
-grep -qF "$policy" "$temporary/info" && ! grep -q refused "$temporary/info" || { cat "$temporary/info" && fail "the library does not use the calibration: see above"; }
+if ! grep -qF "$policy" "$temporary/info" || grep -q refused "$temporary/info"; then
+    cat "$temporary/info"
+    fail "the library does not use the calibration: see above"
+fi
 
 # same NAME FUNCTION: runs the function, in a folder of its own, without the library and with it.
 same() {
