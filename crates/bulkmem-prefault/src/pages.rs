@@ -4,26 +4,17 @@ use std::ffi::{c_long, c_void};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MlockFlags, madvise, mlock_with, munlock};
 use rustix::param::page_size;
 
-/// Returns true if the kernel has `MADV_POPULATE_WRITE` (Linux 5.14).
+/// Returns true if the kernel has `MADV_POPULATE_WRITE` (Linux 5.14). Asked for each job: the child of a fork could wait forever for a
+/// value that another thread was storing.
 pub(crate) fn can_populate() -> bool {
-    const UNKNOWN: u8 = 2;
-    // Without a lock, which the child of a fork could find taken for good. Threads that ask at the same time find the same.
-    static CAN: AtomicU8 = AtomicU8::new(UNKNOWN);
-    match CAN.load(Ordering::Relaxed) {
-        UNKNOWN => {
-            // SAFETY: a range of no bytes changes nothing; the kernel checks the advice first.
-            let can = unsafe { madvise(null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok();
-            CAN.store(can.into(), Ordering::Relaxed);
-            can
-        }
-        known => known == 1,
-    }
+    // SAFETY: a range of no bytes changes nothing; the kernel checks the advice first.
+    unsafe { madvise(null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok()
 }
 
 /// Maps every page of a range for writing, and changes no contents. Touches a word every `stride` bytes if `touch`.

@@ -66,7 +66,7 @@ pub(super) fn rows(
     rows.collect()
 }
 
-/// Returns a choice with the figure of one thread on aligned memory; `None` if nothing was measured near the length.
+/// Returns a choice with the figure by that cost of one thread on aligned memory; `None` if nothing was measured near the length.
 pub(super) fn measured(
     all: &[Series<'_>],
     operation: Operation,

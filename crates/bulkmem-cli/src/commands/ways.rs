@@ -146,7 +146,7 @@ pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] 
     };
     [
         ("Rust", "bulkmem::copy(dst, src)", String::new()),
-        ("C and C++", "bulkmem_copy(dst, src, n), by make install-c", ": 1 to 2 ns more".to_owned()),
+        ("C and C++", "bulkmem_copy(dst, src, n), by make install-c", ": 1 to 2 ns more per call".to_owned()),
         (
             "no change",
             "make install install-c; bulkmem run -- PROGRAM",
