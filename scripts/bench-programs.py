@@ -8,12 +8,15 @@ time with it: above 1 is a gain. That of the control is the time without it divi
 its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have one time in common, so
 that they are not independent. The intervals are a bootstrap of the median of the rounds' ratios (95 %). There are 12 rounds,
 and six more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 96]: the width alone decides, so that
-nothing is repeated until it pleases. Programs that are not installed are named. WORKLOAD is the start of the names of those to
-run [default: all]. SIGINT and SIGTERM end it with what was measured so far.
+nothing is repeated until it pleases. Before the rounds, `bulkmem run --histogram` (the command installed with the library, or else that
+in PATH) counts which calls of each workload the library replaces: those before and between what is timed, too. Programs that are not
+installed are named. WORKLOAD is the start of the names of those to run [default: all]. SIGINT and SIGTERM end it with what was
+measured so far.
 """
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import shutil
@@ -158,10 +161,16 @@ def missing(name):
     return None
 
 
-def seconds(name, library):
+class Ended(Exception):
+    """A workload failed."""
+
+
+def printed_by(name, library, prefix=(), **variables):
+    """Runs the workload, with a prefix before its command and more variables, and returns what it printed."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         found = {own: (command, environment) for own, command, environment in commands(folder, library)}
         command, environment = found[name]
+        command, environment = [*prefix, *command], environment | variables
         # In a group of its own, so that what it starts ends together with it.
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
             try:
@@ -171,8 +180,34 @@ def seconds(name, library):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
     if process.returncode:
-        sys.exit(f"{name}: ended with status {process.returncode}")
-    return float(printed)
+        raise Ended(f"{name}: ended with status {process.returncode}")
+    return printed
+
+
+def seconds(name, library):
+    return float(printed_by(name, library))
+
+
+def replaced(name, library):
+    """The calls of the workload that the library replaces, and their share of the bytes of all calls; of Redis, the server's."""
+    installed = os.path.normpath(f"{library}/../../../bin/bulkmem")
+    bulkmem = installed if os.path.isfile(installed) else shutil.which("bulkmem")
+    if not bulkmem:
+        return "? (bulkmem is not installed)"
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "histogram.json")
+        histogram = [bulkmem, "run", "--histogram", "--json", "--output", report, "--"]
+        try:
+            printed_by(name, "", histogram, BULKMEM_LIBDIR=os.path.dirname(library))
+            with open(report, encoding="utf-8") as file:
+                found = json.load(file)["processes"]
+        except (Ended, OSError, ValueError) as error:
+            return f"? ({error})"
+    if name.startswith("Redis"):
+        found = [it for it in found if it["name"] == "redis-server"]
+    # Copies that page aliasing slows down are replaced below the threshold.
+    calls, size = (sum(it["total"]["above_threshold"][what] + it["aliased"][what] for it in found) for what in ("calls", "bytes"))
+    return f"{calls}, {size / max(1, sum(it['total']['bytes'] for it in found)):.0%}"
 
 
 def ratios(taken, side):
@@ -208,10 +243,13 @@ def main():
     skipped = {name: need for name in names if (need := missing(name))}
     # The times of the three sides, round by round.
     taken = {name: [] for name in names if name not in skipped}
-    pending = list(taken)
+    pending, counted = list(taken), {}
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
+        for at, name in enumerate(pending, 1):
+            progress(f"histogram: {at} of {len(pending)} workloads")
+            counted[name] = replaced(name, library)
         for number in range(most):
             for at, name in enumerate(pending, 1):
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
@@ -219,22 +257,26 @@ def main():
                 taken[name].append([times[side] for side in SIDES])
             if number + 1 >= LEAST and (number + 1) % len(ORDERS) == 0:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
+    except Ended as error:
+        sys.exit(str(error))
     finally:
         for ending in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ending, signal.SIG_IGN)
-        show(names, skipped, taken)
+        show(names, skipped, counted, taken)
 
 
-def show(names, skipped, taken):
+def show(names, skipped, counted, taken):
     progress("")
-    print("| workload | without, ms | with, ms | ratio | control | rounds |\n|---|---|---|---|---|---|")
+    print("| workload | calls replaced, share of bytes | without, ms | with, ms | ratio | control | rounds |")
+    print("|---|---|---|---|---|---|---|")
     for name in names:
         if name in skipped:
-            print(f"| {name} | skipped: {skipped[name]} is not installed | | | | |")
+            print(f"| {name} | skipped: {skipped[name]} is not installed | | | | | |")
             continue
         if not taken[name]:
             continue
-        cells = [f"{statistics.median(times[side] for times in taken[name]) * 1000:.1f}" for side in (WITHOUT, WITH)]
+        cells = [counted[name]]
+        cells += [f"{statistics.median(times[side] for times in taken[name]) * 1000:.1f}" for side in (WITHOUT, WITH)]
         for side in (WITH, AGAIN):
             low, high = interval(ratios(taken[name], side))
             cells.append(f"{statistics.median(ratios(taken[name], side)):.3f} ({low:.3f}–{high:.3f})")

@@ -4,7 +4,7 @@
  *
  * Functions that can fail return a negative enum bulkmem_error if they do. No function prints, changes errno, or ends the
  * process, but for a lack of memory that bulkmem(3) describes. All can be called by several threads at the same time,
- * and in the child of a fork.
+ * and in the child of a fork. If the program has loaded the library by dlopen, a call that fails is not async-signal-safe.
  */
 
 #ifndef BULKMEM_H

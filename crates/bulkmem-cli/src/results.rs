@@ -153,6 +153,27 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use bulkmem_measure::Provenance;
+
+    use super::*;
+
+    /// Complete results with these rows.
+    pub(crate) fn results(rows: Vec<Row>) -> Results {
+        Results {
+            format: Results::FORMAT.to_owned(),
+            version: Results::VERSION,
+            provenance: Provenance::default(),
+            command: Vec::new(),
+            rows,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            complete: true,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::fs;
 

@@ -116,7 +116,8 @@ fn drain(start: usize, length: usize) -> Result<(), Failed> {
                 sync(at, next - at)?;
                 at = next;
             }
-            (None, None) => return sync(at, end - at),
+            // The kernel gets the length that the caller gave, also if it reaches past the end of the addresses.
+            (None, None) => return sync(at, length.wrapping_sub(at - start)),
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::kernel::{Kernel, Memory, Step};
 use crate::looking::{Looking, Steps, looks_again};
 use crate::method;
 use crate::operation::{Intent, Operation};
-use crate::policy::{CacheVerdict, Choice, Rules, Situation};
+use crate::policy::{CacheVerdict, Choice, Rules};
 use crate::populate;
 use crate::threads;
 use crate::workers::Workers;
@@ -81,15 +81,9 @@ impl<'c, K: Kernel> PlannedLook<'c, K> {
     fn choice(&self, verdict: CacheVerdict) -> Option<&'c Choice> {
         let PlannedLook { rules, operation, intent, length, total_len, .. } = *self;
         match verdict {
-            CacheVerdict::Cached => Some(rules.choose(operation, length, Situation::cached(intent))),
+            CacheVerdict::Cached => Some(rules.choose(operation, length, rules.cached(operation, intent))),
             CacheVerdict::Uncached => {
-                let situation = match intent {
-                    // It looks for pages alone: bypassing the cache does not pay.
-                    Intent::Reuse if length.max(total_len) < rules.looks_from(operation, intent) => {
-                        Situation::Reuse
-                    }
-                    intent => rules.uncached(operation, intent, self.threads),
-                };
+                let situation = rules.uncached(operation, intent, self.threads);
                 Some(rules.choose_part(operation, length, total_len, situation, 0))
             }
             CacheVerdict::Unmapped => Some(&rules.look(operation)?.unmapped.as_ref()?.choice),
@@ -136,7 +130,8 @@ impl<'c, K: Kernel> Steps<'c> for PlannedLook<'c, K> {
         // The kernel has just cleared it, unless it is a file's; then the method costs time, and nothing else.
         (self.populate && populate::is_possible()).then(|| {
             let length = populate::PORTION.min(self.length);
-            self.step(self.rules.choose(self.operation, length, Situation::cached(self.intent)))
+            let cached = self.rules.cached(self.operation, self.intent);
+            self.step(self.rules.choose(self.operation, length, cached))
         })
     }
 
@@ -428,6 +423,10 @@ mod tests {
             let look = PlannedLook { length, populate, ..planned(policy, Intent::Reuse) };
             (look.from(), look.choice(CacheVerdict::Uncached).unwrap().method.name)
         };
+        let cached = |policy: &Policy| {
+            let look = PlannedLook { length: 1 << 20, ..planned(policy, Intent::Reuse) };
+            look.choice(CacheVerdict::Cached).unwrap().method.name
+        };
         let own = |rules: &str, unmapped: &str| {
             policy_of(&format!("rule clear reuse 0 c_library\n{rules}look clear {FROM} 400{unmapped}\n"))
         };
@@ -440,6 +439,13 @@ mod tests {
         assert_eq!(choice(&with, true, FROM), (FROM, "c_library"));
         assert_eq!(choice(&own("", pages), true, 1 << 20), (FROM, "c_library"), "no rules of its own");
         assert_eq!(choice(&own(from_1_mib, ""), true, 1 << 20).0, 1 << 20, "no look finds pages missing");
+        // Rules for cached memory do not change what calls that do not look use.
+        let both = own(&format!("{from_1_mib}rule clear cached_reuse 0 rep_stosb\n"), pages);
+        assert_eq!([cached(&with), cached(&both)], ["c_library", "rep_stosb"]);
+        assert_eq!(both.choose(OPERATION, 1 << 20, Intent::Reuse).unwrap().method.name, "c_library");
+        let equal = "rule clear cached_reuse 0 nontemporal_sse2\n";
+        let equal = own(&format!("rule clear uncached_reuse 0 nontemporal_sse2\n{equal}"), "");
+        assert_eq!(equal.looks_from(OPERATION, Intent::Reuse), usize::MAX, "both do the same");
     }
 
     /// The method that a step belongs to.

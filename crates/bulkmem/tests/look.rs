@@ -336,10 +336,12 @@ fn with_the_intent_reuse_looks_begin_where_bypassing_the_cache_pays() {
             options.clear_hot(&mut vec![1; 4 * from], 64..3 * from).unwrap();
         });
         assert_eq!(hot, [0; 3]);
-        let late =
-            format!("look clear {FROM} {ALWAYS_UNCACHED} portable\nrule clear uncached_reuse 0 movnti\n");
         let states = "rule clear cached 0 portable\nrule clear uncached 0 movnti\n";
-        assert!(policy_file(&format!("{states}{late}")).is_err(), "it would not count");
+        for of_look in ["uncached_reuse", "cached_reuse"] {
+            let late =
+                format!("look clear {FROM} {ALWAYS_UNCACHED} portable\nrule clear {of_look} 0 movnti\n");
+            assert!(policy_file(&format!("{states}{late}")).is_err(), "{of_look} would not count");
+        }
         // Rules that end before looks begin do not count.
         let ended = format!(
             "rule clear uncached_reuse 0 movnti\nrule clear uncached_reuse 100 portable\n\

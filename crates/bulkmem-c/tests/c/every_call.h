@@ -16,11 +16,13 @@ static void every_call(unsigned char *memory, unsigned char *other, size_t lengt
     struct bulkmem_workers *own;
     struct bulkmem_mapping *mapping;
     struct bulkmem_policy *policy;
-    size_t processor = (size_t)sched_getcpu(), page = 0;
+    int running_on = sched_getcpu();
+    size_t processor = (size_t)running_on, page = 0;
     uint64_t ready = 0;
     int file, fresh = -1;
     char text[80];
 
+    CHECK(running_on >= 0);
     RETURNS(0, bulkmem_init());
     RETURNS(0, bulkmem_clear(memory, length));
     RETURNS(0, bulkmem_fill(memory, 1, length));

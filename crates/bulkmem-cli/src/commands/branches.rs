@@ -1,6 +1,6 @@
 //! The choices of a policy for one length: one, or one for each cache state.
 
-use bulkmem::policy::{Choice, Look, Policy, Situation};
+use bulkmem::policy::{Choice, Look, Policy};
 use bulkmem::{Intent, Operation, look};
 
 /// The choices for one length.
@@ -28,7 +28,7 @@ impl Branches {
         let look = policy.look(operation).filter(looks);
         let in_state =
             |state| look.and_then(|_| policy.choose_in(operation, bytes, state)).unwrap_or(by_length);
-        let cached = in_state(Situation::cached(intent));
+        let cached = in_state(policy.cached(operation, intent));
         let uncached = in_state(policy.uncached(operation, intent, threads));
         Some(Branches { by_length, look, cached, uncached })
     }

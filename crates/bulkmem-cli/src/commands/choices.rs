@@ -38,7 +38,7 @@ pub(super) fn of(profile: &Profile) -> Vec<ChoiceRow> {
         let to = profile.rules.get(at + 1).filter(same).map_or(u64::MAX, |next| next.from);
         let mut all = figures::of_kind(profile, rule.operation, Cost::of(rule.situation));
         match rule.situation {
-            Situation::Cached => all.retain(|series| series.condition.warm),
+            Situation::Cached | Situation::CachedReuse => all.retain(|series| series.condition.warm),
             Situation::UncachedReuse => all.retain(|series| !series.condition.warm),
             Situation::SeveralThreads => all.sort_by_key(|series| Reverse(series.condition.threads)),
             _ => {}
@@ -95,6 +95,7 @@ fn heading(operation: Operation, situation: Situation) -> String {
             format!("{operation} on several threads, if a look finds memory uncached")
         }
         Situation::UncachedReuse => format!("{operation}, intent reuse, if a look finds memory uncached"),
+        Situation::CachedReuse => format!("{operation}, intent reuse, if a look finds memory cached"),
         intent => format!("{operation}, intent {intent}"),
     }
 }

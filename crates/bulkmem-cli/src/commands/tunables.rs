@@ -116,3 +116,82 @@ fn text(advice: &Advice, found: &Results, width: usize) -> String {
     }
     text + &remarks(found, width)
 }
+
+#[cfg(test)]
+mod tests {
+    use bulkmem::Operation;
+    use bulkmem_measure::engine::Alignment;
+
+    use super::*;
+    use crate::results::testing::results;
+
+    fn tunable(name: &'static str, operation: Operation, recommended: Option<u64>) -> Tunable {
+        Tunable { name, operation, current: 192 << 20, limits: [0x4040, u64::MAX >> 4], recommended }
+    }
+
+    fn gain(cache: CacheState, intent: Intent, percent: f64) -> Gain {
+        let config = Config {
+            operation: Some(Operation::Copy),
+            size: Some(16 << 20),
+            alignment: Some(Alignment::Aligned),
+            cache: Some(cache),
+            intent: Some(intent),
+            ..Config::default()
+        };
+        Gain { config, percent, interval: [percent - 1.0, percent + 2.5], enough: true }
+    }
+
+    fn advice(recommended: Option<u64>) -> Advice {
+        let line = |value| format!("glibc.cpu.x86_non_temporal_threshold={value}");
+        Advice {
+            glibc_tunables: recommended.map(line),
+            tunables: vec![
+                tunable("x86_non_temporal_threshold", Operation::Copy, recommended),
+                tunable("x86_rep_stosb_threshold", Operation::Clear, None),
+            ],
+            gains: Vec::new(),
+            page_aliasing: None,
+            text: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_recommended_value_is_shown_with_its_gain_in_each_state() {
+        let gains = vec![
+            gain(CacheState::Cold, Intent::Throughput, 21.04),
+            gain(CacheState::Warm, Intent::Reuse, -1.96),
+        ];
+        let found = Advice { gains, ..advice(Some(12 << 20)) };
+        let text = anstream::adapter::strip_str(&text(&found, &results(Vec::new()), 80)).to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..2],
+            ["GLIBC_TUNABLES=glibc.cpu.x86_non_temporal_threshold=12582912", ""],
+            "{text}"
+        );
+        let line = |start: &str| {
+            let line = lines.iter().find(|line| line.trim_start().starts_with(start));
+            line.unwrap_or_else(|| panic!("{start}\n{text}")).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("x86_non"), "x86_non_temporal_threshold 192 MiB 12 MiB");
+        assert_eq!(line("x86_rep"), "x86_rep_stosb_threshold 192 MiB no change");
+        // Cold, warm, and warm and read afterwards: the second was not measured.
+        assert_eq!(line("copy"), "copy 16 MiB aligned +21.0 (+20.0 to +23.5) – -1.96 (-2.96 to +0.54)");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn without_a_recommendation_there_is_no_line_to_copy() {
+        let text = text(&advice(None), &results(Vec::new()), 80);
+        assert!(!text.contains("GLIBC_TUNABLES") && !text.contains("Gain"), "{text}");
+        assert_eq!(text.matches("no change").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn an_interrupted_run_does_not_say_that_nothing_helps() {
+        let found = Results { complete: false, ..results(Vec::new()) };
+        let text = text(&advice(None), &found, 80);
+        assert!(!text.contains("no change"), "{text}");
+        assert_eq!(text.matches('?').count(), 2, "{text}");
+    }
+}

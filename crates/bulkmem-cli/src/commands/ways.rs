@@ -82,7 +82,7 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
             }
             reused.filter(|from| *from <= row.length)?;
             let (name, parameters) =
-                at(profile, operation, REUSED[usize::from(state == CacheState::Cold)], row.length)?;
+                at(profile, operation, situation(profile, operation, state == CacheState::Warm), row.length)?;
             let choice = Choice::new(by_name(name)?, parameters);
             measured(&all, operation, row.length, state, Cost::Reuse, choice)?.times_c_library
         });
@@ -94,8 +94,15 @@ pub(super) fn gains(profile: &Profile, rows: &[Row]) -> Vec<Gain> {
     FUNCTIONS.into_iter().map(gain).collect()
 }
 
-/// The tables of short calls of unchanged programs, for cached and for uncached memory.
-const REUSED: [Situation; 2] = [Situation::Reuse, Situation::UncachedReuse];
+/// Returns the situation of the short calls of unchanged programs that find memory cached or uncached.
+fn situation(profile: &Profile, operation: Operation, cached: bool) -> Situation {
+    let own = || profile.rules_of(operation, Situation::CachedReuse).next().is_some();
+    match cached {
+        false => Situation::UncachedReuse,
+        true if own() => Situation::CachedReuse,
+        true => Situation::Reuse,
+    }
+}
 
 /// Returns the method of a table for a length.
 fn at(
@@ -112,9 +119,10 @@ fn at(
 fn reused_from(profile: &Profile, operation: Operation) -> Option<u64> {
     let look = profile.looks.iter().find(|look| look.operation == operation)?;
     profile.rules_of(operation, Situation::UncachedReuse).next()?;
-    let starts = REUSED.into_iter().flat_map(|it| profile.rules_of(operation, it)).map(|rule| rule.from);
+    let situations = [true, false].map(|cached| situation(profile, operation, cached));
+    let starts = situations.into_iter().flat_map(|it| profile.rules_of(operation, it)).map(|rule| rule.from);
     let pays = |from: &u64| {
-        let [cached, uncached] = REUSED.map(|situation| at(profile, operation, situation, *from));
+        let [cached, uncached] = situations.map(|situation| at(profile, operation, situation, *from));
         let method = uncached.and_then(|(name, _)| by_name(name));
         method.is_some_and(|it| it.effect != CacheEffect::Allocates) && uncached != cached
     };

@@ -275,6 +275,22 @@ fn with_the_intent_reuse_uncached_memory_has_a_choice_from_the_length_at_which_b
     );
     let by_length = &asked("199999")["method"];
     assert_eq!(&look["cached"]["method"], by_length);
+    // Unless cached memory has rules of its own.
+    let mut with_own = profile.clone();
+    let own = Rule {
+        situation: Situation::CachedReuse,
+        reason: "it is good for cached memory".into(),
+        ..rule(0, "store_8")
+    };
+    with_own.rules.push(own);
+    home.write_profile(&with_own);
+    let cached = &asked("200000")["look"]["cached"];
+    assert_eq!(
+        (&cached["method"], &cached["reason"]),
+        (&"store_8".into(), &"it is good for cached memory".into())
+    );
+    assert!(home.text(&["info"], 80).contains("if a look finds memory cached"));
+    home.write_profile(&profile);
     let quarter = bulkmem::pointers::quarter_of_last_level_cache();
     // 3 times as fast as the C library at 64 KiB, and 2 times at 1 MiB; there, an unchanged program uses another method: 4 times.
     let first = profile.figures[0].clone();
@@ -558,7 +574,9 @@ fn the_overview_names_forced_methods() {
     let home = Home::with_profile();
     let mut command = home.bulkmem();
     command.arg("explain").env("BULKMEM_METHOD", "clear:c_library");
-    command.assert().success().stdout(contains("clear, forced to c_library"));
+    // The gains of unchanged programs are those without.
+    command.assert().success().stdout(contains("clear, forced to c_library").and(contains("BULKMEM_METHOD")));
+    assert!(!home.text(&["explain"], 80).contains("BULKMEM_METHOD"));
 }
 
 #[test]

@@ -131,7 +131,15 @@ impl Home {
     }
 }
 
-const UNSET: [&str; 5] = ["BULKMEM_LOOK", "BULKMEM_METHOD", "BULKMEM_PROFILE", "NO_COLOR", "CLICOLOR_FORCE"];
+const UNSET: [&str; 7] = [
+    "BULKMEM_FROM",
+    "BULKMEM_LOOK",
+    "BULKMEM_METHOD",
+    "BULKMEM_POPULATE",
+    "BULKMEM_PROFILE",
+    "NO_COLOR",
+    "CLICOLOR_FORCE",
+];
 
 /// Runs a command that must succeed.
 ///

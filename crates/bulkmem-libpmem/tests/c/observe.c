@@ -182,5 +182,21 @@ int main(void)
     show("msync of other memory", pmem_msync(anonymous, 8192));
     show("deep_persist of other memory", pmem_deep_persist(anonymous, 8192));
     show("unmap other memory", pmem_unmap(anonymous, 8192));
+
+    /* No memory, and lengths that reach past the end of the addresses. */
+    static const size_t past[] = {0, 4096, (size_t)1 << 63, SIZE_MAX - 4095, SIZE_MAX};
+    for (unsigned at = 0; at < sizeof past / sizeof *past; at++) {
+        printf("%zu bytes: is_pmem of NULL %d, of the stack %d\n", past[at], pmem_is_pmem(NULL, past[at]),
+               pmem_is_pmem(&local, past[at]));
+        show("msync of NULL", pmem_msync(NULL, past[at]));
+        show("deep_drain of NULL", pmem_deep_drain(NULL, past[at]));
+        if (past[at] > 4096) {
+            void *inside = (void *)((uintptr_t)&local & ~(uintptr_t)4095);
+            show("msync of more than there is", pmem_msync(inside, past[at]));
+            show("deep_drain of more than there is", pmem_deep_drain(inside, past[at]));
+            show("unmap more than there is", pmem_unmap(inside, past[at]));
+        }
+        show("unmap NULL", pmem_unmap(NULL, past[at]));
+    }
     return 0;
 }

@@ -196,18 +196,20 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
         if aftermath {
             let groups = [Cost::Reuse, Cost::Stream]
-                .map(|cost| self.groups(cost, length, &self.choices_for(cost, &searched.ranked)));
+                .map(|cost| self.groups(cost, length, &self.choices_for(cost, length, &searched.ranked)));
             self.record_each(&groups.concat(), end, 1);
         }
     }
 
-    /// Selects the choices to measure by a cost other than throughput.
-    fn choices_for(&self, cost: Cost, ranked: &[Ranked]) -> Vec<Choice> {
+    /// Selects the choices to measure at a length by a cost other than throughput.
+    fn choices_for(&self, cost: Cost, length: u64, ranked: &[Ranked]) -> Vec<Choice> {
         let sparing = cost == Cost::Stream;
         let situations: &[Situation] = if sparing {
             &[Situation::Stream]
-        } else {
+        } else if length < self.setting.never_warm() {
             // Bypassing the cache may pay in uncached memory even if the bytes are read back.
+            &[Situation::Reuse, Situation::UncachedReuse, Situation::Uncached, Situation::CachedReuse]
+        } else {
             &[Situation::Reuse, Situation::UncachedReuse, Situation::Uncached]
         };
         let winners = situations.iter().filter_map(|it| self.ledger.winner(self.operation, *it));

@@ -27,7 +27,7 @@ impl Cost {
             Situation::Throughput | Situation::Cached | Situation::Uncached | Situation::SeveralThreads => {
                 Cost::Throughput
             }
-            Situation::Reuse | Situation::UncachedReuse => Cost::Reuse,
+            Situation::Reuse | Situation::UncachedReuse | Situation::CachedReuse => Cost::Reuse,
             Situation::Stream => Cost::Stream,
         }
     }

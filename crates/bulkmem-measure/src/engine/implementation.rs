@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use bulkmem::method::{self, CacheEffect, Method};
-use bulkmem::policy::{Choice, Look, Policy, Situation};
+use bulkmem::policy::{Choice, Look, Policy};
 use bulkmem::{Intent, Operation, Options, look};
 
 use crate::engine::arena::read;
@@ -96,7 +96,7 @@ impl<'p> Implementation<'p> {
         let huge = look.unmapped.and_then(|unmapped| unmapped.huge);
         let bypassed = huge.is_some_and(|huge| huge.are_bypassed(part, whole, threads));
         match (state, look.unmapped) {
-            (MemoryState::Cached, _) => policy.choose_in(operation, part, Situation::cached(intent)),
+            (MemoryState::Cached, _) => policy.choose_in(operation, part, policy.cached(operation, intent)),
             (MemoryState::Unmapped, Some(unmapped)) => Some(unmapped.choice),
             (MemoryState::UnmappedHuge, Some(unmapped)) if !bypassed => Some(unmapped.choice),
             _ => policy.choose_in(operation, part, policy.uncached(operation, intent, threads)),
@@ -450,7 +450,8 @@ mod tests {
             "{POLICY_FORMAT} {POLICY_VERSION}\ncpu {} {} {} {}\nrule clear throughput 0 portable\n\
              rule clear cached 0 c_library\nrule clear uncached 0 movnti\n\
              rule clear several_threads 0 store_sse2\n\
-             rule clear reuse 0 store_8\nrule clear uncached_reuse 0 store_8\nrule clear uncached_reuse 131072 movnti_4\n\
+             rule clear reuse 0 movnti\nrule clear cached_reuse 0 store_8\n\
+             rule clear uncached_reuse 0 store_8\nrule clear uncached_reuse 131072 movnti_4\n\
              look clear 65536 400 20000 rep_stosb 90000 8388608\nend\n",
             cpu.family, cpu.model, cpu.stepping, cpu.vendor
         );
@@ -471,7 +472,7 @@ mod tests {
         assert_eq!(named(Intent::Throughput, 65535, cold), "portable", "too short");
         assert_ne!(named(Intent::Stream, 65536, warm), "c_library", "it does not look");
         let reused = |part| [cold, warm].map(|state| named(Intent::Reuse, part, state));
-        assert_eq!([reused(131_071), reused(131_072)], [["store_8"; 2], ["movnti_4", "store_8"]]);
+        assert_eq!([reused(131_071), reused(131_072)], [["movnti"; 2], ["movnti_4", "store_8"]]);
         let shared = [cold, warm].map(|state| on(2, Intent::Throughput, 131_072, state));
         assert_eq!(shared, ["store_sse2", "c_library"]);
         assert_eq!(on(2, Intent::Throughput, 131_071, cold), "portable", "a piece is too short");

@@ -320,6 +320,12 @@ impl Policy {
         supporting(*self.rules.choose(operation, length, situation), operation)
     }
 
+    /// Returns the situation of an operation on cached memory, for an intent that looks.
+    #[cfg(feature = "unstable-internals")]
+    pub fn cached(&self, operation: Operation, intent: Intent) -> Situation {
+        self.rules.cached(operation, intent)
+    }
+
     /// Returns the situation of an operation on uncached memory that so many threads share, for an intent that looks.
     #[cfg(feature = "unstable-internals")]
     pub fn uncached(&self, operation: Operation, intent: Intent, threads: usize) -> Situation {

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The rules of one operation and intent stand together, rising from 0. Operations and intents without rules keep the
-//! defaults. In place of an intent, `cached`, `uncached`, `several_threads` and `uncached_reuse` name rules that a look selects;
+//! defaults. In place of an intent, `cached`, `uncached`, `several_threads`, `uncached_reuse` and `cached_reuse` name rules that a look selects;
 //! they come before the look. Lines that start with `#` are comments. Reading needs no heap, and no error holds a byte of the file: a set-user-ID program may be made to read a
 //! file that its user may not.
 
@@ -38,7 +38,7 @@ use crate::machine::{CpuKey, Target};
 use crate::operation::Operation;
 
 /// A full policy file fits.
-const MOST_BYTES: u64 = 256 << 10;
+const MOST_BYTES: u64 = 384 << 10;
 /// Room for the longest line and what is read ahead.
 pub(super) const BUFFER: usize = 1024;
 

@@ -158,9 +158,10 @@ impl Rules {
     ) -> Result<(), RuleError> {
         let used = self.used;
         let situation = situation.into();
-        // From it and the rules for reuse follows where that intent looks.
+        // Where the intent reuse looks is computed from these and its rules by length.
         let of_operation = &mut self.operations[operation as usize];
-        if of_operation.look.is_some() && situation == Situation::UncachedReuse {
+        let of_look = matches!(situation, Situation::UncachedReuse | Situation::CachedReuse);
+        if of_operation.look.is_some() && of_look {
             return Err(RuleError::Order);
         }
         let table = &mut of_operation.tables[situation as usize];
@@ -267,12 +268,13 @@ impl Rules {
         if uncached.is_empty() {
             return usize::MAX;
         }
-        let starts = self.thresholds(operation, Situation::Reuse).iter().chain(uncached).map(|it| it.from);
+        let cached = self.cached(operation, Intent::Reuse);
+        let starts = self.thresholds(operation, cached).iter().chain(uncached).map(|it| it.from);
         let starts = starts.filter(|from| *from >= least).chain([least]);
         let pays = |from: &usize| {
             let uncached = self.choose(operation, *from, Situation::UncachedReuse);
             uncached.method.effect != CacheEffect::Allocates
-                && uncached != self.choose(operation, *from, Situation::Reuse)
+                && uncached != self.choose(operation, *from, cached)
         };
         starts.filter(pays).min().unwrap_or(usize::MAX)
     }
@@ -312,10 +314,25 @@ impl Rules {
         chosen.choice(operation)
     }
 
+    /// The situation of cached memory, for an intent that looks.
+    #[inline]
+    pub(crate) fn cached(&self, operation: Operation, intent: Intent) -> Situation {
+        match intent {
+            Intent::Reuse if self.thresholds(operation, Situation::CachedReuse).is_empty() => {
+                Situation::Reuse
+            }
+            Intent::Reuse => Situation::CachedReuse,
+            _ => Situation::Cached,
+        }
+    }
+
     /// The situation of uncached memory that so many threads share, for an intent that looks.
     pub(crate) fn uncached(&self, operation: Operation, intent: Intent, threads: usize) -> Situation {
         let own = threads > 1 && !self.thresholds(operation, Situation::SeveralThreads).is_empty();
         match intent {
+            Intent::Reuse if self.thresholds(operation, Situation::UncachedReuse).is_empty() => {
+                Situation::Reuse
+            }
             Intent::Reuse => Situation::UncachedReuse,
             _ if own => Situation::SeveralThreads,
             _ => Situation::Uncached,

@@ -24,12 +24,14 @@ pub enum Situation {
     SeveralThreads,
     /// [`Intent::Reuse`], and the range is not cached. Measured with reading the result back.
     UncachedReuse,
+    /// [`Intent::Reuse`], and the range is cached, or its pages are not mapped yet.
+    CachedReuse,
 }
 
 #[cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub, reason = "public with the feature"))]
 impl Situation {
     /// Every situation, in the order of declaration: the intents in theirs, then the cache states.
-    pub const ALL: [Situation; 7] = [
+    pub const ALL: [Situation; 8] = [
         Situation::Throughput,
         Situation::Reuse,
         Situation::Stream,
@@ -37,6 +39,7 @@ impl Situation {
         Situation::Uncached,
         Situation::SeveralThreads,
         Situation::UncachedReuse,
+        Situation::CachedReuse,
     ];
 
     /// Returns the name that profiles and policy files use.
@@ -49,14 +52,7 @@ impl Situation {
             Situation::Uncached => "uncached",
             Situation::SeveralThreads => "several_threads",
             Situation::UncachedReuse => "uncached_reuse",
-        }
-    }
-
-    /// Returns the situation of cached memory for an intent that looks.
-    pub const fn cached(intent: Intent) -> Situation {
-        match intent {
-            Intent::Reuse => Situation::Reuse,
-            _ => Situation::Cached,
+            Situation::CachedReuse => "cached_reuse",
         }
     }
 

@@ -69,9 +69,10 @@ pub(super) fn text(found: &Results, width: usize) -> String {
 mod tests {
     use bulkmem_measure::engine::{Candidate, Config, Measurement, Metric};
     use bulkmem_measure::stats::Stats;
-    use bulkmem_measure::{Counts, Kind, Provenance};
+    use bulkmem_measure::{Counts, Kind};
 
     use super::*;
+    use crate::results::testing::results;
 
     fn row(name: &str, counters: Option<Counts>) -> Row {
         Row {
@@ -85,19 +86,6 @@ mod tests {
             also: Default::default(),
             counters,
             flags: Vec::new(),
-        }
-    }
-
-    fn results(rows: Vec<Row>) -> Results {
-        Results {
-            format: Results::FORMAT.to_owned(),
-            version: Results::VERSION,
-            provenance: Provenance::default(),
-            command: Vec::new(),
-            rows,
-            findings: Vec::new(),
-            notes: Vec::new(),
-            complete: true,
         }
     }
 

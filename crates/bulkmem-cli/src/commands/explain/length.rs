@@ -1,7 +1,7 @@
 //! The answer for one length: the method, what decides, and how the alternatives measured.
 
 use bulkmem::method::{Parameters, c_library};
-use bulkmem::policy::{Choice, NewHugePages, PageAliasing, Policy, Situation, Unmapped};
+use bulkmem::policy::{Choice, NewHugePages, PageAliasing, Policy, Unmapped};
 use bulkmem::{Intent, Operation};
 use bulkmem_measure::calibration::{Condition, Cost, Figure, Profile};
 use bulkmem_measure::engine::LIBPMEM;
@@ -164,7 +164,7 @@ impl Answer {
                 Intent::Reuse => REUSED.to_owned(),
                 _ => reason(rule.map(|rule| &rule.reason)),
             },
-            cached: branch(branches.cached, Situation::cached(self.intent)),
+            cached: branch(branches.cached, policy.cached(self.operation, self.intent)),
             uncached: branch(branches.uncached, policy.uncached(self.operation, self.intent, self.threads)),
             unmapped: look.unmapped.map(|Unmapped { from, choice, huge, .. }| UnmappedAnswer {
                 from,

@@ -1,5 +1,6 @@
 //! The answer for the machine on one screen: methods and speeds of every operation, on cold and on warm memory.
 
+use std::env;
 use std::fmt::Write as _;
 
 use bulkmem::machine::Machine;
@@ -19,6 +20,10 @@ use crate::plain::plain;
 use crate::provenance::microarchitecture;
 use crate::results::word;
 use crate::thresholds::CThreshold;
+
+/// Variables of unchanged programs that their gains do not take into account or only in part, each with the value that changes nothing.
+const VARIABLES: [(&str, &str); 4] =
+    [("BULKMEM_FROM", ""), ("BULKMEM_LOOK", "on"), ("BULKMEM_METHOD", ""), ("BULKMEM_POPULATE", "off")];
 
 /// The document that `--json` prints.
 #[derive(Serialize)]
@@ -114,12 +119,20 @@ impl Overview {
         );
         let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
         let [rust, c, unchanged] = &ways;
+        let usual = |(name, usual): &(&str, &str)| {
+            env::var_os(name).is_none_or(|value| value.is_empty() || value == *usual)
+        };
+        let set: Vec<&str> = VARIABLES.iter().filter(|it| !usual(it)).map(|(name, _)| *name).collect();
+        let unless = match set[..] {
+            [] => String::new(),
+            _ => format!("; the program inherits {}, by which it may gain otherwise", set.join(", ")),
+        };
         let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
         let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
         let rows = [("Rust, C", gains)].into_iter().chain(libpmem).chain([
             (rust.0, rust.1.clone() + &options),
             c.clone(),
-            unchanged.clone(),
+            (unchanged.0, unchanged.1.clone() + &unless),
             ("C library", thresholds),
         ]);
         pairs(&rows.collect::<Vec<_>>(), width)

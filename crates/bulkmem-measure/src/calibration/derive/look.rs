@@ -24,6 +24,28 @@ pub(crate) struct Samples {
     pub(crate) second_level: u64,
 }
 
+impl Samples {
+    /// Returns the rising times that looks of an operation took to reach pages in a state.
+    ///
+    /// Every operation reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual
+    /// machine its memory when it is first touched, or moves it. So the times of the operation with the shortest median count for all
+    /// that were measured in that state. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
+    /// beginning.
+    fn reaching(&self, operation: Operation, state: MemoryState) -> Vec<u64> {
+        let huge = state == MemoryState::UnmappedHuge;
+        let of = |operation: Operation| {
+            let own = || self.looks.iter().filter(move |it| it.operation == operation);
+            let shortest = own().map(|it| it.length).min();
+            let own = own().filter(|it| it.state == state && (huge || Some(it.length) == shortest));
+            rising(own.flat_map(|it| &it.times).map(|it| it.reaching))
+        };
+        let own = of(operation);
+        let others = Operation::ALL.into_iter().map(of).filter(|it| !it.is_empty() && !own.is_empty());
+        let times = |ticks: &[u64]| middle(ticks.iter().copied());
+        others.min_by(|a, b| times(a).total_cmp(&times(b))).unwrap_or(own)
+    }
+}
+
 /// Times of looks at memory in a known state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Looked {
@@ -165,7 +187,7 @@ pub(super) fn derive<'k>(
     let new_huge: Vec<&NewHugeTimes> =
         own.filter(|it| methods(it.length).is_some_and(|of| *of.uncached == it.bypassing)).collect();
     let for_unmapped = for_unmapped.map(|(key, _)| ForUnmapped { key, new_huge: &new_huge });
-    look(operation, for_unmapped, &lengths, &looked, samples.ns_per_tick)
+    look(operation, for_unmapped, &lengths, &looked, samples)
 }
 
 /// Returns the method for unmapped memory, if methods were compared there.
@@ -231,19 +253,13 @@ fn look(
     for_unmapped: Option<ForUnmapped<'_>>,
     lengths: &[Length],
     looked: &[&Looked],
-    ns_per_tick: f64,
+    samples: &Samples,
 ) -> Option<LookRule> {
     let times = |state: MemoryState| {
         looked.iter().filter(move |it| it.state == state).flat_map(|it| &it.times).copied()
     };
     let storing = |state| rising(times(state).filter_map(|it| it.storing));
-    // Pages of a long range take longer to reach, but whether such a range is mapped is found out at its beginning.
-    let shortest = looked.iter().map(|it| it.length).min()?;
-    let reaching = |state| {
-        let huge = state == MemoryState::UnmappedHuge;
-        let of = looked.iter().filter(|it| it.state == state && (huge || it.length == shortest));
-        rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
-    };
+    let reaching = |state| samples.reaching(operation, state);
     let (cached, uncached) = (storing(MemoryState::Cached), storing(MemoryState::Uncached));
     let [_, slow] = usual(&reaching(MemoryState::Uncached))?;
     let unmapped = reaching(MemoryState::Unmapped);
@@ -259,7 +275,7 @@ fn look(
         [false, true].map(of_kind).map(|own| if own.is_empty() { uncached.clone() } else { own });
     // In cached memory the first stores tell. In uncached memory the look waits for lines twice, and in a long range for single ones;
     // the call must translate the addresses in any case.
-    let ns = |ticks: f64| ticks * ns_per_tick;
+    let ns = |ticks: f64| ticks * samples.ns_per_tick;
     let in_cached = ns(middle(times(MemoryState::Cached).map(|it| it.reaching)));
     let twice = 2.0 * middle(short_uncached.iter().copied());
     let singles = SINGLE_STORES * middle(long_uncached.iter().copied());
@@ -354,11 +370,8 @@ fn told_apart(base: &[u64], huge: &[u64]) -> Option<[f64; 2]> {
 
 /// True if the time to reach pages that are not mapped tells huge pages from base pages.
 pub(crate) fn tells_huge_pages(operation: Operation, samples: &Samples) -> bool {
-    let reaching = |state| {
-        let of = samples.looks.iter().filter(|it| (it.operation, it.state) == (operation, state));
-        rising(of.flat_map(|it| &it.times).map(|it| it.reaching))
-    };
-    told_apart(&reaching(MemoryState::Unmapped), &reaching(MemoryState::UnmappedHuge)).is_some()
+    let [base, huge] = [MemoryState::Unmapped, MemoryState::UnmappedHuge];
+    told_apart(&samples.reaching(operation, base), &samples.reaching(operation, huge)).is_some()
 }
 
 /// Returns a threshold between times that is nearer to the longer ones.

@@ -78,13 +78,15 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             cached: segments::complete(cached),
             share: look::wrong_verdicts(operation, looks),
         };
-        let (wrong, wrong_reuse) = (wrong_with(&cached), wrong_with(&of_state(&reuse, Situation::Cached)));
-        let uncached_reuse = of_state(&reuse, Situation::UncachedReuse);
+        let [cached_reuse, uncached_reuse] =
+            [Situation::CachedReuse, Situation::UncachedReuse].map(|situation| of_state(&reuse, situation));
+        let (wrong, wrong_reuse) = (wrong_with(&cached), wrong_with(&cached_reuse));
         for (situation, rows, wrong) in [
             (Situation::Cached, cached, None),
             (Situation::Uncached, uncached, Some(&wrong)),
             (Situation::SeveralThreads, several_threads, Some(&wrong)),
             (Situation::UncachedReuse, uncached_reuse, Some(&wrong_reuse)),
+            (Situation::CachedReuse, cached_reuse, None),
         ] {
             tables.insert(situation, (picks(&rows, situation, c_library, wrong), String::new()));
         }
@@ -96,7 +98,8 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             choices(a).eq(choices(b))
         };
         let own_for_threads = !same(Situation::Uncached, Situation::SeveralThreads);
-        let own_for_reuse = !same(Situation::Reuse, Situation::UncachedReuse);
+        let looks_for_reuse = !same(Situation::CachedReuse, Situation::UncachedReuse);
+        let own_for_cached = looks_for_reuse && !same(Situation::Reuse, Situation::CachedReuse);
         let look = look::derive(operation, &throughput, looks, |length| {
             Some(Methods {
                 cached: at(Situation::Cached, length)?,
@@ -108,7 +111,8 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             Situation::Throughput | Situation::Reuse | Situation::Stream => true,
             Situation::Cached | Situation::Uncached => look.is_some(),
             Situation::SeveralThreads => look.is_some() && own_for_threads,
-            Situation::UncachedReuse => look.is_some() && own_for_reuse,
+            Situation::UncachedReuse => look.is_some() && looks_for_reuse,
+            Situation::CachedReuse => look.is_some() && own_for_cached,
         });
         derived.looks.extend(look);
         for (situation, (picks, note)) in tables {
@@ -134,7 +138,7 @@ fn of_state(rows: &BTreeMap<u64, Row>, situation: Situation) -> BTreeMap<u64, Ro
         });
         row
     };
-    let cached = situation == Situation::Cached;
+    let cached = matches!(situation, Situation::Cached | Situation::CachedReuse);
     let longest = rows.iter().rfind(|(_, row)| !of(row, true, 1).is_empty()).map(|(length, _)| *length);
     let warm = |length: u64| cached && longest.is_some_and(|longest| length <= longest);
     let most = |row: &Row| row.values().flat_map(|figures| figures.0.keys()).map(|it| it.threads).max();
@@ -231,9 +235,11 @@ fn is_short(length: u64, situation: Situation) -> bool {
 fn shortest(situation: Situation) -> u64 {
     match situation {
         Situation::Throughput => SHORTEST,
-        Situation::Cached | Situation::Uncached | Situation::SeveralThreads | Situation::UncachedReuse => {
-            SHORTEST_IN_STREAM
-        }
+        Situation::Cached
+        | Situation::Uncached
+        | Situation::SeveralThreads
+        | Situation::UncachedReuse
+        | Situation::CachedReuse => SHORTEST_IN_STREAM,
         Situation::Reuse | Situation::Stream => 0,
     }
 }

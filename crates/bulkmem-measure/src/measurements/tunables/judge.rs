@@ -21,7 +21,7 @@ pub struct Gain {
     pub interval: [f64; 2],
     /// True if there are enough samples to tell anything.
     #[serde(skip)]
-    enough: bool,
+    pub enough: bool,
 }
 
 /// A conclusion: which values to set, or that nothing helps.
