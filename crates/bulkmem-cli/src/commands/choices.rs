@@ -116,3 +116,16 @@ pub(super) fn text(rows: &[ChoiceRow], width: usize) -> String {
     };
     rows.chunk_by(|a, b| (a.operation, a.situation) == (b.operation, b.situation)).map(group).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_situation_has_a_heading_of_its_own() {
+        let headings: BTreeSet<String> = Situation::ALL.map(|it| heading(Operation::Copy, it)).into();
+        assert_eq!(headings.len(), Situation::ALL.len(), "{headings:?}");
+    }
+}

@@ -289,7 +289,6 @@ fn with_the_intent_reuse_uncached_memory_has_a_choice_from_the_length_at_which_b
         (&cached["method"], &cached["reason"]),
         (&"store_8".into(), &"it is good for cached memory".into())
     );
-    assert!(home.text(&["info"], 80).contains("if a look finds memory cached"));
     home.write_profile(&profile);
     let quarter = bulkmem::pointers::quarter_of_last_level_cache();
     // 3 times as fast as the C library at 64 KiB, and 2 times at 1 MiB; there, an unchanged program uses another method: 4 times.

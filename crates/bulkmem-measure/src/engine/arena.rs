@@ -12,7 +12,7 @@ use crate::engine::{LINE, MeasureError, MemoryLeft, Result, Share, memory_left, 
 
 pub(crate) const HUGE: usize = 2 << 20;
 /// Memory is touched in pieces of this size; between them the user may stop it, and a slow host is noticed in time.
-const PIECE: usize = 64 << 20;
+const PIECE: usize = 16 << 20;
 /// Less than this is not useful.
 const LEAST: usize = 16 << 20;
 /// The share of the memory left that is used: 1 part in this many, if that is enough.

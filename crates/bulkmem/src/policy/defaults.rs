@@ -83,7 +83,15 @@ pub(super) fn complete(rules: &mut Rules, machine: Target, caches: impl FnOnce()
 pub(super) fn basis(cpu: &CpuIdentity) -> Basis {
     let row = known::of(cpu.as_key());
     let name = row.name.to_owned();
-    let microarchitecture = if row.is_measured() { name } else { format!("{name} ({})", cpu.key()) };
+    let CpuIdentity { family, model, stepping, .. } = cpu;
+    let microarchitecture = if row.is_measured() {
+        name
+    } else if row.vendor == cpu.vendor {
+        // The name says the vendor.
+        format!("{name} ({family}:{model}:{stepping})")
+    } else {
+        format!("{name} ({})", cpu.key())
+    };
     Basis::Defaults { microarchitecture, why: row.known.to_owned(), source: row.source.to_owned() }
 }
 

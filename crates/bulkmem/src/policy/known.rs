@@ -11,7 +11,7 @@ use crate::machine::CpuKey;
 #[derive(Debug)]
 pub(super) struct Microarchitecture {
     pub(super) name: &'static str,
-    vendor: &'static str,
+    pub(super) vendor: &'static str,
     family: u32,
     /// Display models with this core. Empty in the entry for all other processors of a vendor.
     models: &'static [RangeInclusive<u32>],

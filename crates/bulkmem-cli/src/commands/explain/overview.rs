@@ -67,7 +67,7 @@ impl Overview {
     pub(super) fn text(&self, policy: &Policy, width: usize) -> String {
         let Overview { microarchitecture, processor, processors, c_library, date, .. } = self;
         let date = date.split('T').next().unwrap_or_default();
-        let processors = plural(*processors, "processor");
+        let processors = plural(*processors, "CPU");
         // A brand without a number, as virtual machines report it, says less than the microarchitecture.
         let brand = if processor.contains(|it: char| it.is_ascii_digit()) {
             format!(" ({processor})")
@@ -125,7 +125,7 @@ impl Overview {
         let set: Vec<&str> = VARIABLES.iter().filter(|it| !usual(it)).map(|(name, _)| *name).collect();
         let unless = match set[..] {
             [] => String::new(),
-            _ => format!("; the program inherits {}, by which it may gain otherwise", set.join(", ")),
+            _ => format!("; the program inherits {}, and may gain more or less", set.join(", ")),
         };
         let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
         let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
