@@ -182,7 +182,8 @@ pub fn calibrate(
     for note in [note, without].into_iter().flatten() {
         session.report("", Some(note));
     }
-    let mut ledger = Ledger { thresholds, ..Ledger::default() };
+    let looks = Samples { thresholds, ..Samples::default() };
+    let mut ledger = Ledger { looks, ..Ledger::default() };
     run(&mut session, &setting, &options.operations, &mut ledger, &mut |session, ledger| {
         if !ledger.figures.is_empty() {
             save(&profile(session, ledger, options));
@@ -219,7 +220,7 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
     let pages = session.meter.arena.backing_page_size();
     let Derived { rules, looks, threads } = derive::derive(&ledger.figures, &ledger.looks);
     let provenance = Provenance::collect(pages, session.elapsed().as_secs_f64(), session.samples);
-    let provenance = Provenance { thresholds: ledger.thresholds.clone(), ..provenance };
+    let provenance = Provenance { thresholds: ledger.looks.thresholds.clone(), ..provenance };
     Profile {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -247,8 +248,6 @@ pub(crate) struct Ledger {
     looks: Samples,
     /// The operations that were measured to the end, with the time and the load.
     finished: Vec<(Operation, SystemTime, Option<Load>)>,
-    /// The lengths from which the C library bypasses the cache.
-    thresholds: Vec<Threshold>,
 }
 
 impl Ledger {

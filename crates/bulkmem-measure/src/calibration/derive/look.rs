@@ -8,11 +8,12 @@ use bulkmem::probe::{self, Times as LookTimes};
 use crate::calibration::derive::pick::{NOISE, allowed_loss, noise_of};
 use crate::calibration::derive::table::{Figures, Key, Row};
 use crate::calibration::{Condition, LookRule, NewHugeRule, UnmappedRule};
+use crate::engine::Threshold;
 use crate::engine::memory_state::MemoryState;
 use crate::engine::stats::{Summary, median};
 use crate::engine::units::bytes;
 
-/// What was measured for looks.
+/// What was measured besides the figures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Samples {
     pub(crate) looks: Vec<Looked>,
@@ -22,9 +23,21 @@ pub(crate) struct Samples {
     pub(crate) ns_per_tick: f64,
     /// The second-level cache, bytes.
     pub(crate) second_level: u64,
+    /// The lengths from which the C library bypasses the cache.
+    pub(crate) thresholds: Vec<Threshold>,
 }
 
 impl Samples {
+    /// Returns the length from which the C library's function for an operation bypasses the cache, if that was located.
+    pub(super) fn c_library_bypasses_from(&self, operation: Operation) -> Option<u64> {
+        let of_function = match operation {
+            // Both are memset.
+            Operation::Fill => Operation::Clear,
+            other => other,
+        };
+        self.thresholds.iter().find(|it| it.operation == of_function)?.uncached
+    }
+
     /// Returns the rising times that looks of an operation took to reach pages in a state.
     ///
     /// Every operation reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual

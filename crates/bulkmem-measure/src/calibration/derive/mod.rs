@@ -59,6 +59,7 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
         let throughput = table::rows(figures, operation, Cost::Throughput);
         derived.threads.extend(saturation(operation, &throughput));
         let c_library = throughput.values().any(|row| row.contains_key(&Key::c_library()));
+        let jump = looks.c_library_bypasses_from(operation);
         let mut tables = BTreeMap::new();
         for situation in [Situation::Throughput, Situation::Reuse, Situation::Stream] {
             let cost = Cost::of(situation);
@@ -68,7 +69,7 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             } else {
                 (&own, String::new())
             };
-            tables.insert(situation, (picks(rows, situation, c_library, None), note));
+            tables.insert(situation, (picks(rows, situation, c_library, None, jump), note));
         }
         let [cached, uncached, several_threads] =
             [Situation::Cached, Situation::Uncached, Situation::SeveralThreads]
@@ -88,7 +89,7 @@ pub(crate) fn derive(figures: &[Figure], looks: &Samples) -> Derived {
             (Situation::UncachedReuse, uncached_reuse, Some(&wrong_reuse)),
             (Situation::CachedReuse, cached_reuse, None),
         ] {
-            tables.insert(situation, (picks(&rows, situation, c_library, wrong), String::new()));
+            tables.insert(situation, (picks(&rows, situation, c_library, wrong, jump), String::new()));
         }
         let at = |situation, length| -> Option<&Key> {
             tables[&situation].0.iter().rfind(|pick| pick.from <= length).map(|pick| &pick.key)
@@ -246,12 +247,14 @@ fn shortest(situation: Situation) -> u64 {
 
 /// Returns the choices of one table with the lengths that they are used from, the first from 0. Below the shortest
 /// measured length the C library is chosen if it is a candidate, and otherwise the choice for that length. Between
-/// lengths with different choices, the threshold is where their interpolated times cross.
+/// lengths with different choices, the threshold is where their interpolated times cross, or `jump`: where the C library begins to
+/// bypass the cache.
 fn picks(
     rows: &BTreeMap<u64, Row>,
     situation: Situation,
     c_library: bool,
     wrong: Option<&WrongVerdicts>,
+    jump: Option<u64>,
 ) -> Vec<Pick> {
     let complete = segments::complete(rows);
     let why = match situation {
@@ -266,7 +269,10 @@ fn picks(
         let compared =
             segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
+        // Below that, the C library works as at the lower length, and above as at the upper one.
+        let jumps = |low: u64| jump.filter(|at| key.is_c_library() && low < *at && *at <= *length);
         let from = match below {
+            Some((low, _)) if jumps(*low).is_some() => jumps(*low).unwrap_or(*length),
             Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), wrong) {
                 from if old.is_c_library() && is_short(from, situation) => shortest(situation),
                 from => from,

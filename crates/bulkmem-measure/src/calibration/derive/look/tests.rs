@@ -40,7 +40,7 @@ fn all_times(cached: &[u64], uncached: &[u64], unmapped: &[u64]) -> Samples {
     let reached = |&reaching| looked(64 * KIB, MemoryState::Unmapped, reaching, &[300]);
     let others = [looked(64 * KIB, MemoryState::Uncached, 600, uncached)];
     let looks = cached.chain(others).chain(unmapped.iter().map(reached)).collect();
-    Samples { looks, unmapped: vec![], new_huge: vec![], ns_per_tick: 0.5, second_level: 2 << 20 }
+    Samples { looks, ns_per_tick: 0.5, second_level: 2 << 20, ..Samples::default() }
 }
 
 fn derived(rows: &BTreeMap<u64, Row>, samples: &Samples) -> Option<LookRule> {
