@@ -29,7 +29,7 @@
 #define BULKMEM_POOL_OPTIONS_INIT { sizeof(struct bulkmem_pool_options), 0, 0, 0, 0, NULL }
 
 // Counts to pass to bulkmem_look_counts.
-#define BULKMEM_LOOK_COUNTS_INIT { sizeof(struct bulkmem_look_counts), 0, 0, 0 }
+#define BULKMEM_LOOKS_INIT { sizeof(struct bulkmem_looks), 0, 0, 0 }
 
 // Version of this header.
 #define BULKMEM_VERSION_MAJOR 0
@@ -159,9 +159,9 @@ struct bulkmem_policy;
 struct bulkmem_workers;
 
 // How often operations of a kind have found memory in each state, since the process started. Initialize it with
-// BULKMEM_LOOK_COUNTS_INIT.
-struct bulkmem_look_counts {
-    // sizeof(struct bulkmem_look_counts). Later versions of the library add members at the end. A library that does not
+// BULKMEM_LOOKS_INIT.
+struct bulkmem_looks {
+    // sizeof(struct bulkmem_looks). Later versions of the library add members at the end. A library that does not
     // know a member sets it to 0.
     size_t size;
     // Cached memory.
@@ -192,7 +192,7 @@ struct bulkmem_options {
     // Threads that are kept for many calls; see bulkmem_workers_new.
     const struct bulkmem_workers *workers;
     // Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
-    // "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
+    // "write_prefetch_avx[write_distance=512]". `bulkmem methods` lists them. For tests and experiments.
     const char *method;
     // Policy to use instead of the one of the process; see bulkmem_policy_load.
     const struct bulkmem_policy *policy;
@@ -309,7 +309,7 @@ int bulkmem_is_looking(void);
 // threads and policies.
 //
 // Async-signal-safe.
-int bulkmem_look_counts(uint32_t operation, struct bulkmem_look_counts *counts);
+int bulkmem_look_counts(uint32_t operation, struct bulkmem_looks *counts);
 
 // Maps `length` bytes of zeroed memory and stores the mapping in `*mapping`. `pages` is BULKMEM_PAGES_BASE,
 // BULKMEM_PAGES_TRANSPARENT, or the size in bytes of explicit huge pages (hugetlb), which the administrator must have

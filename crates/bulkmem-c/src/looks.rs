@@ -9,11 +9,11 @@ use crate::error::outcome;
 use crate::{numbers, options, range};
 
 /// How often operations of a kind have found memory in each state, since the process started. Initialize it with
-/// BULKMEM_LOOK_COUNTS_INIT.
+/// BULKMEM_LOOKS_INIT.
 #[repr(C)]
 #[derive(Debug)]
 pub struct LookCounts {
-    /// sizeof(struct bulkmem_look_counts). Later versions of the library add members at the end. A library that does not
+    /// sizeof(struct bulkmem_looks). Later versions of the library add members at the end. A library that does not
     /// know a member sets it to 0.
     pub size: usize,
     /// Cached memory.
@@ -52,9 +52,8 @@ pub unsafe extern "C" fn bulkmem_look_counts(operation: u32, counts: *mut LookCo
         range::not_null(counts, "counts")?;
         let known = size_of::<LookCounts>();
         // SAFETY: not null; the caller vouches for the rest.
-        let size = unsafe {
-            options::size(counts.cast(), known, &[], "counts of looks", "BULKMEM_LOOK_COUNTS_INIT")?
-        };
+        let size =
+            unsafe { options::size(counts.cast(), known, &[], "counts of looks", "BULKMEM_LOOKS_INIT")? };
         let look::Counts { cached, uncached, unmapped, .. } = look::counts(numbers::operation(operation)?);
         // SAFETY: the caller vouches for that size, which is large enough.
         unsafe {

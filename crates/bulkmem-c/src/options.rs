@@ -50,7 +50,7 @@ pub struct COptions {
     /// Threads that are kept for many calls; see bulkmem_workers_new.
     pub workers: *const Workers,
     /// Method to use instead of the one that the policy chooses: "rep_movsb", or with tunables
-    /// "write_prefetch_avx[distance=512]". `bulkmem methods` lists them. For tests and experiments.
+    /// "write_prefetch_avx[write_distance=512]". `bulkmem methods` lists them. For tests and experiments.
     pub method: *const c_char,
     /// Policy to use instead of the one of the process; see bulkmem_policy_load.
     pub policy: *const Policy,

@@ -26,6 +26,7 @@ Sizes:
 Environment:
   BULKMEM_METHOD   forces methods: clear:movnti,copy:rep_movsb; with parameters:
                    clear:write_prefetch_avx512[write_distance=4096]
+  BULKMEM_LOOK     off: operations do not look at the cache state of memory
   BULKMEM_PROFILE  the policy file to use instead of the user's and the system's
   NO_COLOR         any value turns colours off
 

@@ -61,8 +61,10 @@ pub struct Kind {
 /// A kind that cannot exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KindError {
-    /// Not a whole number of pages.
-    #[error("{unit} bytes are not a whole number of {page} pages: give a multiple of {page}")]
+    /// Not a whole number of pages, or too many.
+    #[error(
+        "{unit} bytes are not a whole number of {page} pages, or more than 128 TiB: give a multiple of {page} up to that"
+    )]
     Unit {
         /// The page size.
         page: PageSize,

@@ -12,7 +12,7 @@ static void every_call(unsigned char *memory, unsigned char *other, size_t lengt
 {
     struct bulkmem_options options = BULKMEM_OPTIONS_INIT;
     struct bulkmem_pool_options pool = BULKMEM_POOL_OPTIONS_INIT;
-    struct bulkmem_look_counts counts = BULKMEM_LOOK_COUNTS_INIT;
+    struct bulkmem_looks counts = BULKMEM_LOOKS_INIT;
     struct bulkmem_workers *own;
     struct bulkmem_mapping *mapping;
     struct bulkmem_policy *policy;

@@ -9,7 +9,7 @@ static unsigned char memory[LENGTH];
 
 static uint64_t looks(void)
 {
-    struct bulkmem_look_counts counts = BULKMEM_LOOK_COUNTS_INIT;
+    struct bulkmem_looks counts = BULKMEM_LOOKS_INIT;
 
     RETURNS(0, bulkmem_look_counts(BULKMEM_OPERATION_CLEAR, &counts));
     CHECK(counts.size == sizeof counts);
@@ -86,10 +86,10 @@ static void choosing(void)
 static void counts(void)
 {
     struct {
-        struct bulkmem_look_counts known;
+        struct bulkmem_looks known;
         unsigned char later[64];
     } future;
-    struct bulkmem_look_counts some = BULKMEM_LOOK_COUNTS_INIT;
+    struct bulkmem_looks some = BULKMEM_LOOKS_INIT;
     size_t i;
 
     RETURNS(BULKMEM_ERROR_NULL, bulkmem_look_counts(0, NULL));
@@ -98,7 +98,7 @@ static void counts(void)
         some.size = i;
         RETURNS(BULKMEM_ERROR_ARGUMENT, bulkmem_look_counts(0, &some));
     }
-    CHECK(strstr(bulkmem_last_error(), "BULKMEM_LOOK_COUNTS_INIT"));
+    CHECK(strstr(bulkmem_last_error(), "BULKMEM_LOOKS_INIT"));
     memset(&future, 0xFF, sizeof future);
     future.known.size = sizeof future - 1;
     RETURNS(0, bulkmem_look_counts(0, &future.known));

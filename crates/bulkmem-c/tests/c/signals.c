@@ -65,7 +65,7 @@ static struct bulkmem_policy *policy;
 /* Long calls only in the first handler, so that later ones leave time for what they interrupt. */
 static void every_safe_call(void)
 {
-    static struct bulkmem_look_counts counts = BULKMEM_LOOK_COUNTS_INIT;
+    static struct bulkmem_looks counts = BULKMEM_LOOKS_INIT;
     static const struct bulkmem_options defaults = BULKMEM_OPTIONS_INIT;
     static const size_t lengths[] = {1, 4096, LENGTH};
     size_t some = handled == 0 ? 3 : 2;

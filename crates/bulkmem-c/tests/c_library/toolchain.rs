@@ -15,7 +15,7 @@ pub(crate) const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 pub(crate) const SCRATCH: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// Every warning is an error.
-pub(crate) const WARNINGS: [&str; 6] = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+pub(crate) const WARNINGS: [&str; 7] = ["-O1", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"];
 
 /// Runs a command, which must succeed, and returns its output.
 #[track_caller]

@@ -28,6 +28,8 @@ const PRELOAD: &str = "libbulkmem_preload.so";
 const FROM: &str = "BULKMEM_FROM";
 /// The library's variable for `--populate`.
 const POPULATE: &str = "BULKMEM_POPULATE";
+/// The library's variable for the policy file.
+const PROFILE: &str = "BULKMEM_PROFILE";
 /// The name that programs load.
 const LIBPMEM: &str = "libpmem.so.1";
 
@@ -93,6 +95,20 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     } else if !args.bulk_hint || args.from.is_some() || args.populate || args.histogram {
         let library = library_folder(PRELOAD)?.join(PRELOAD);
         command.env("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library)?);
+    }
+    // Programs may change their folder.
+    let profile = env::var_os(PROFILE).filter(|path| !path.is_empty() && Path::new(path).is_relative());
+    command.envs(profile.and_then(|path| Some((PROFILE, std::path::absolute(path).ok()?))));
+    if env::var_os(FROM)
+        .is_some_and(|from| !from.is_empty() && from.to_str().is_none_or(|it| it.parse::<u64>().is_err()))
+    {
+        return Err(
+            Failure::usage(format!("{FROM} is no number of bytes")).help("unset it, and use --from SIZE")
+        );
+    }
+    if args.histogram && env::var_os(POPULATE).is_some_and(|it| it == "on") {
+        return Err(Failure::usage(format!("--histogram does not predict what {POPULATE}=on does"))
+            .help(format!("unset {POPULATE}")));
     }
     command.envs(args.from.map(|from| (FROM, from.to_string())));
     command.envs(args.populate.then_some((POPULATE, "on")));

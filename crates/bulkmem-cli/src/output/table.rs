@@ -124,7 +124,9 @@ impl Table {
         for (number, line) in table.trim_fmt().lines().enumerate() {
             text += &format!("{line}\n");
             // The first line is the heading.
-            if let Some(remark) = number.checked_sub(1).and_then(|row| self.remarks.get(row)) {
+            if let Some(remark) =
+                number.checked_sub(1).and_then(|row| self.remarks.get(row).filter(|it| !it.is_empty()))
+            {
                 text += &format!("{}\n", styled(FAINT, wrapped(remark, "    ", width)));
             }
         }
@@ -148,7 +150,7 @@ impl<T> TableOf<T> {
         self
     }
 
-    /// Adds a remark below each row, over the whole width. Requires a table without prose, whose rows are one line each.
+    /// Adds a remark, if it is not empty, below each row, over the whole width. Requires a table without prose, whose rows are one line each.
     pub(crate) fn remarks(mut self, remark: impl Fn(&T) -> String) -> TableOf<T> {
         debug_assert!(self.table.columns.iter().all(|column| !column.prose));
         self.table.remarks = self.items.iter().map(remark).collect();

@@ -213,7 +213,7 @@ impl Answer {
     pub(super) fn text(&self, width: usize) -> String {
         let heading = format!("{} of {}, intent {}", self.operation, exact_size(self.length), self.intent);
         let mut pairs = match &self.look {
-            Some(look) => look.pairs(),
+            Some(look) => look.pairs(self.operation),
             None => {
                 let parameters = describe_parameters(&self.choice.parameters);
                 vec![
@@ -257,7 +257,7 @@ impl Answer {
 }
 
 impl LookAnswer {
-    fn pairs(&self) -> Vec<(&'static str, String)> {
+    fn pairs(&self, operation: Operation) -> Vec<(&'static str, String)> {
         let LookAnswer { cached_below, reason, cached, uncached, unmapped, .. } = self;
         let method = |choice: &Choice| styled(GOOD, choice);
         let branch = |it: &Branch, ticks| format!("{} {ticks}: {}", method(&it.choice), plain(&it.reason));
@@ -275,6 +275,10 @@ impl LookAnswer {
                 let ticks = format!("(from {from} ticks on, which mapping such pages takes)");
                 pairs.push(("huge pages", format!("as uncached: {} {ticks}", method(&uncached.choice))));
             }
+        } else if !operation.persists() {
+            let text =
+                "not told from other memory: as cached or uncached, and the option populate has no effect";
+            pairs.push(("unmapped", text.to_owned()));
         }
         pairs.extend([("looks from", size(self.from as u64)), ("reason", plain(reason))]);
         pairs

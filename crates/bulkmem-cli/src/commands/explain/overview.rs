@@ -104,11 +104,12 @@ impl Overview {
     fn ways(&self, policy: &Policy, width: usize) -> String {
         let gains = self.gains.iter().map(|it| format!("{} {}", it.operation, it.over_c_library()));
         let gains =
-            format!("{} (times the C library, means of these lengths)", gains.collect::<Vec<_>>().join("; "));
+            format!("{} (times the C library, geometric means)", gains.collect::<Vec<_>>().join("; "));
         let libpmem =
             self.gains.iter().filter_map(|it| Some(format!("{} {}", it.operation, it.over_libpmem()?)));
         let libpmem = libpmem.collect::<Vec<_>>().join("; ");
-        let libpmem = (!libpmem.is_empty()).then(|| ("× libpmem", format!("{libpmem} (means, too)")));
+        let libpmem =
+            (!libpmem.is_empty()).then(|| ("× libpmem", format!("{libpmem} (geometric means, too)")));
         let threads = match policy.threads(Operation::Copy, 1 << 30) {
             1 => String::new(),
             threads => format!(" ({threads} for a copy of 1G)"),

@@ -31,13 +31,15 @@ impl Histogram {
     fn summary(&self) -> String {
         let Tally { all, above_threshold, cached, uncached } = self.total;
         let mut text = format!(
-            "{} copied, cleared and filled {} in {} calls. {} of the bytes, in {} calls, are above the threshold, from which on \
+            "{} copied, cleared and filled {} in {} call{}. {} of the bytes, in {} call{}, are above the threshold, from which on \
              the policy chooses the method.",
             number(self.processes.len()),
             size(all.bytes),
             count(all.calls as f64),
+            if all.calls == 1 { "" } else { "s" },
             percent(above_threshold.bytes, all.bytes),
             count(above_threshold.calls as f64),
+            if above_threshold.calls == 1 { "" } else { "s" },
         );
         if self.aliased.calls > 0 {
             text += &format!(
@@ -89,8 +91,8 @@ impl Histogram {
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![
             "above: share of the bytes above the threshold. saves: predicted for one thread on aligned memory, without the time \
-             of looks and without what the preloaded library adds to each call; negative: a loss. method: for the mean length \
-             above the threshold. –: not measured."
+             of looks and without what the preloaded library adds to each call; negative: a loss. Below a line, the policy's \
+             method for the mean length above the threshold; `bulkmem explain` has the thresholds. –: not measured."
                 .to_owned(),
         ];
         if !self.program_recorded {
@@ -113,7 +115,7 @@ impl Histogram {
 /// Returns the table of one operation.
 fn table(lengths: &[Length], width: usize) -> String {
     let table = Table::of(lengths).column(Column::right("from"), |it| size(it.from));
-    tallies(table, |it| &it.tally).column(Column::left("method"), |it| method(it)).render(width)
+    tallies(table, |it| &it.tally).remarks(|it| method(it)).render(width)
 }
 
 /// Adds the columns that all tables have.
@@ -129,7 +131,7 @@ fn tallies<T>(table: TableOf<T>, tally: impl Fn(&T) -> &Tally + Copy) -> TableOf
 /// Returns the policy's method above the threshold, one for each cache state if they differ.
 fn method(length: &Length) -> String {
     match &length.methods {
-        None => "c_library".to_owned(),
+        None => String::new(),
         Some(Methods { cached, uncached }) if cached == uncached => cached.clone(),
         Some(Methods { cached, uncached }) => format!("{cached} cached, {uncached} uncached"),
     }

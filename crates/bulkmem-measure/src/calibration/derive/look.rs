@@ -41,7 +41,7 @@ impl Samples {
     /// Returns the rising times that looks of an operation took to reach pages in a state.
     ///
     /// Every operation reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual
-    /// machine its memory when it is first touched, or moves it. So the times of the operation with the shortest median count for all
+    /// machine its memory when it is first touched, or moves it. So the operation whose slow times are the shortest counts for all
     /// that were measured in that state. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
     /// beginning.
     fn reaching(&self, operation: Operation, state: MemoryState) -> Vec<u64> {
@@ -54,8 +54,7 @@ impl Samples {
         };
         let own = of(operation);
         let others = Operation::ALL.into_iter().map(of).filter(|it| !it.is_empty() && !own.is_empty());
-        let times = |ticks: &[u64]| middle(ticks.iter().copied());
-        others.min_by(|a, b| times(a).total_cmp(&times(b))).unwrap_or(own)
+        others.min_by_key(|it| usual(it).map(|[_, slow]| slow)).unwrap_or(own)
     }
 }
 
