@@ -198,7 +198,8 @@ def replaced(name, library):
         report = os.path.join(folder, "histogram.json")
         histogram = [bulkmem, "run", "--histogram", "--json", "--output", report, "--"]
         try:
-            printed_by(name, "", histogram, BULKMEM_LIBDIR=os.path.dirname(library))
+            # Which cannot count with BULKMEM_POPULATE.
+            printed_by(name, "", histogram, BULKMEM_LIBDIR=os.path.dirname(library), BULKMEM_POPULATE="")
             with open(report, encoding="utf-8") as file:
                 found = json.load(file)["processes"]
         except (Ended, OSError, ValueError) as error:

@@ -65,7 +65,7 @@ fn refused(start: *const c_void, length: usize) -> Failed {
 #[cold]
 fn overlapping(dst: *const c_void, src: *const c_void, length: usize) -> Failed {
     let (dst, src) = (dst.addr(), src.addr());
-    let remedy = "bulkmem_move copies ranges that overlap, and bulkmem_persist makes the result durable";
+    let remedy = "bulkmem_move copies ranges that overlap, without making them durable";
     fail(
         Error::Overlap,
         format_args!("destination {dst:#x} and source {src:#x} overlap within {length} bytes: {remedy}"),

@@ -95,17 +95,16 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     } else if !args.bulk_hint || args.from.is_some() || args.populate || args.histogram {
         let library = library_folder(PRELOAD)?.join(PRELOAD);
         command.env("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library)?);
+        let from = env::var_os(FROM).filter(|from| !from.is_empty() && args.from.is_none());
+        let number = |from: &OsString| from.to_str().is_some_and(|it| it.parse::<u64>().is_ok());
+        if let Some(from) = from.filter(|it| !number(it)) {
+            let problem = format!("{FROM} is `{}`, which is not a number of bytes", from.display());
+            return Err(Failure::usage(problem).help("unset it, and use --from SIZE"));
+        }
     }
     // Programs may change their folder.
     let profile = env::var_os(PROFILE).filter(|path| !path.is_empty() && Path::new(path).is_relative());
     command.envs(profile.and_then(|path| Some((PROFILE, std::path::absolute(path).ok()?))));
-    if env::var_os(FROM)
-        .is_some_and(|from| !from.is_empty() && from.to_str().is_none_or(|it| it.parse::<u64>().is_err()))
-    {
-        return Err(
-            Failure::usage(format!("{FROM} is no number of bytes")).help("unset it, and use --from SIZE")
-        );
-    }
     if args.histogram && env::var_os(POPULATE).is_some_and(|it| it == "on") {
         return Err(Failure::usage(format!("--histogram does not predict what {POPULATE}=on does"))
             .help(format!("unset {POPULATE}")));

@@ -358,6 +358,20 @@ fn a_look_shows_both_branches_and_marks_each_in_its_table() {
 }
 
 #[test]
+fn looks_that_do_not_tell_new_memory_from_other_say_so() {
+    let Some(home) = looking_home() else { return };
+    let told = |home: &Home| {
+        let text = home.text(&["explain", "--op", "clear", "--size", "1M"], 200);
+        text.contains("not told from other memory")
+    };
+    assert!(!told(&home));
+    let mut profile = looking();
+    profile.looks.iter_mut().for_each(|look| look.unmapped = None);
+    home.write_profile(&profile);
+    assert!(told(&home));
+}
+
+#[test]
 fn without_a_look_the_rule_by_length_is_marked_in_both_tables() {
     let Some(home) = looking_home() else { return };
     // Shorter than a look pays for, another intent, and pieces of several threads that are too short.
@@ -485,7 +499,10 @@ fn the_overview_has_the_gains_over_libpmem() {
     assert_eq!(keys(gain), ["cold", "libpmem", "operation", "unchanged", "unchanged_from", "warm"]);
     assert_eq!((&gain["libpmem"]["cold"], &gain["libpmem"]["warm"]), (&1.5.into(), &Value::Null));
     let text = home.text(&["explain"], 80);
-    assert!(text.lines().any(|line| line == "× libpmem  clear 1.50 × cold, – warm (means, too)"), "{text}");
+    assert!(
+        text.lines().any(|line| line == "× libpmem  clear 1.50 × cold, – warm (geometric means, too)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -573,9 +590,26 @@ fn the_overview_names_forced_methods() {
     let home = Home::with_profile();
     let mut command = home.bulkmem();
     command.arg("explain").env("BULKMEM_METHOD", "clear:c_library");
-    // The gains of unchanged programs are those without.
-    command.assert().success().stdout(contains("clear, forced to c_library").and(contains("BULKMEM_METHOD")));
-    assert!(!home.text(&["explain"], 80).contains("BULKMEM_METHOD"));
+    command.assert().success().stdout(contains("clear, forced to c_library"));
+}
+
+#[test]
+fn the_overview_names_variables_that_unchanged_programs_inherit() {
+    let home = Home::with_profile();
+    for (name, value, named) in [
+        ("BULKMEM_METHOD", "clear:c_library", true),
+        ("BULKMEM_FROM", "65536", true),
+        ("BULKMEM_FROM", "", false),
+        ("BULKMEM_LOOK", "off", true),
+        ("BULKMEM_LOOK", "on", false),
+        ("BULKMEM_POPULATE", "on", true),
+        ("BULKMEM_POPULATE", "off", false),
+    ] {
+        let mut command = home.bulkmem();
+        command.arg("explain").env(name, value);
+        let text = String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap();
+        assert_eq!(text.contains(&format!("inherits {name}")), named, "{value}: {text}");
+    }
 }
 
 #[test]

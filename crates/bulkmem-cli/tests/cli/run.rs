@@ -1,6 +1,8 @@
 //! `bulkmem run`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,6 +39,41 @@ fn the_library_is_preloaded_before_others() {
         }
         command.assert().success().stdout(format!("{}{after} /c --help 65536 on\n", library.display()));
     }
+}
+
+/// Programs may change their folder.
+#[test]
+fn the_program_gets_an_absolute_path_of_the_policy_file() {
+    let home = Home::new();
+    library(&home);
+    let here = home.path().canonicalize().unwrap();
+    let relative = here.join("own.policy").display().to_string();
+    for (given, expected) in [("own.policy", &*relative), ("/a/b", "/a/b"), ("", "")] {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env("BULKMEM_PROFILE", given);
+        command.args(["run", "--", "sh", "-c", "echo \"$BULKMEM_PROFILE\""]);
+        command.assert().success().stdout(format!("{expected}\n"));
+    }
+}
+
+#[test]
+fn a_length_that_is_not_a_number_is_refused_where_the_library_would_read_it() {
+    let home = Home::new();
+    library(&home);
+    let with = |from: &OsStr, options: &[&str]| {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env("BULKMEM_FROM", from);
+        command.arg("run").args(options).args(["--", "true"]).assert()
+    };
+    for wrong in [OsStr::new("64K"), OsStr::from_bytes(b"\xff"), OsStr::new("-1")] {
+        let remedy =
+            contains("BULKMEM_FROM is `").and(contains("not a number of bytes")).and(contains("\nhelp: "));
+        with(wrong, &[]).code(2).stderr(remedy);
+        with(wrong, &["--from", "64K"]).success();
+        with(wrong, &["--libpmem"]).success();
+    }
+    with(OsStr::new(""), &[]).success();
+    with(OsStr::new("65536"), &[]).success();
 }
 
 #[test]

@@ -262,6 +262,8 @@ fn the_text_names_processes_methods_and_the_saving() {
         for word in ["Processes", "sh", "calls", "clear calls by length", "1 MiB", "portable", "250 µs"] {
             assert!(text.contains(word), "{word}:\n{text}");
         }
+        let methods: Vec<&str> = text.lines().filter(|line| line.starts_with("    ")).collect();
+        assert_eq!(methods, ["    portable"], "below the only row above the threshold: {text}");
     }
     // Without a profile, the C library executes every call.
     let output = spawnable(&Home::new(), &[], &[&calls(), "each"]).output().unwrap();
@@ -329,6 +331,9 @@ fn what_cannot_work_is_an_error_before_the_program_starts() {
     };
     error(spawnable(&home, &[], &["no-such-program"]), 127, "cannot run no-such-program: ");
     error(spawnable(&home, &["--output", "no/such/folder"], &["echo"]), 1, "cannot write no/such/folder: ");
+    let mut command = spawnable(&home, &[], &["echo"]);
+    command.env("BULKMEM_POPULATE", "on");
+    error(command, 2, "--histogram does not predict what BULKMEM_POPULATE=on does");
     let mut command = spawnable(&home, &[], &["echo"]);
     command.env("BULKMEM_LIBDIR", "/nowhere");
     error(command, 1, "libbulkmem_preload.so is not in /nowhere");

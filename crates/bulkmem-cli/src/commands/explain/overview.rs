@@ -21,9 +21,14 @@ use crate::provenance::microarchitecture;
 use crate::results::word;
 use crate::thresholds::CThreshold;
 
-/// Variables of unchanged programs that their gains do not take into account or only in part, each with the value that changes nothing.
-const VARIABLES: [(&str, &str); 4] =
-    [("BULKMEM_FROM", ""), ("BULKMEM_LOOK", "on"), ("BULKMEM_METHOD", ""), ("BULKMEM_POPULATE", "off")];
+/// Variables of unchanged programs that their gains do not take into account or only in part, with the only value that counts, if there
+/// is one.
+const VARIABLES: [(&str, Option<&str>); 4] = [
+    ("BULKMEM_FROM", None),
+    ("BULKMEM_LOOK", Some("off")),
+    ("BULKMEM_METHOD", None),
+    ("BULKMEM_POPULATE", Some("on")),
+];
 
 /// The document that `--json` prints.
 #[derive(Serialize)]
@@ -120,10 +125,10 @@ impl Overview {
         );
         let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
         let [rust, c, unchanged] = &ways;
-        let usual = |(name, usual): &(&str, &str)| {
-            env::var_os(name).is_none_or(|value| value.is_empty() || value == *usual)
+        let counts = |(name, only): &(&str, Option<&str>)| {
+            env::var_os(name).is_some_and(|value| only.map_or(!value.is_empty(), |only| value == only))
         };
-        let set: Vec<&str> = VARIABLES.iter().filter(|it| !usual(it)).map(|(name, _)| *name).collect();
+        let set: Vec<&str> = VARIABLES.iter().filter(|it| counts(it)).map(|(name, _)| *name).collect();
         let unless = match set[..] {
             [] => String::new(),
             _ => format!("; the program inherits {}, and may gain more or less", set.join(", ")),

@@ -43,8 +43,9 @@ impl Histogram {
         );
         if self.aliased.calls > 0 {
             text += &format!(
-                " The policy executed {} copies of {} below it, which page aliasing makes many times slower in the C library.",
+                " The policy executed {} cop{} of {} below it, which page aliasing makes many times slower in the C library.",
                 count(self.aliased.calls as f64),
+                if self.aliased.calls == 1 { "y" } else { "ies" },
                 size(self.aliased.bytes),
             );
         }

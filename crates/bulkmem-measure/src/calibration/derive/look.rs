@@ -35,14 +35,16 @@ impl Samples {
             Operation::Fill => Operation::Clear,
             other => other,
         };
-        self.thresholds.iter().find(|it| it.operation == of_function)?.uncached
+        let threshold = self.thresholds.iter().find(|it| it.operation == of_function)?;
+        // Not if there was no time to narrow it down, nor if every length that was tried lies above.
+        threshold.uncached.filter(|above| above.saturating_sub(threshold.cached) <= threshold.cached / 16)
     }
 
     /// Returns the rising times that looks of an operation took to reach pages in a state.
     ///
-    /// Every operation reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual
+    /// Every operation that does not persist reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual
     /// machine its memory when it is first touched, or moves it. So the operation whose slow times are the shortest counts for all
-    /// that were measured in that state. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
+    /// that were measured in that state. Not in new huge pages, of which the kernel may have had none: base pages are faster to reach. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
     /// beginning.
     fn reaching(&self, operation: Operation, state: MemoryState) -> Vec<u64> {
         let huge = state == MemoryState::UnmappedHuge;
@@ -53,7 +55,11 @@ impl Samples {
             rising(own.flat_map(|it| &it.times).map(|it| it.reaching))
         };
         let own = of(operation);
-        let others = Operation::ALL.into_iter().map(of).filter(|it| !it.is_empty() && !own.is_empty());
+        if own.is_empty() || huge {
+            return own;
+        }
+        let others = Operation::ALL.into_iter().filter(|it| it.persists() == operation.persists());
+        let others = others.map(of).filter(|it| !it.is_empty());
         others.min_by_key(|it| usual(it).map(|[_, slow]| slow)).unwrap_or(own)
     }
 }

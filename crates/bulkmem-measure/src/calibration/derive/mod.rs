@@ -270,7 +270,10 @@ fn picks(
             segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         // Below that, the C library works as at the lower length, and above as at the upper one.
-        let jumps = |low: u64| jump.filter(|at| key.is_c_library() && low < *at && *at <= *length);
+        let bypassing_helps =
+            !matches!(situation, Situation::Cached | Situation::CachedReuse | Situation::Reuse);
+        let jumps =
+            |low: u64| jump.filter(|at| bypassing_helps && key.is_c_library() && low < *at && *at <= *length);
         let from = match below {
             Some((low, _)) if jumps(*low).is_some() => jumps(*low).unwrap_or(*length),
             Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), wrong) {

@@ -84,7 +84,7 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
     let gains: Vec<(Condition, f64)> = figures.0.iter().filter_map(gain).collect();
     let allowed = allowed_loss(gains.iter().map(|(_, gain)| *gain));
     let noise = |condition| {
-        // One sample of each may be a disturbed one.
+        // A single sample of either may be a disturbed one.
         let single = figures.samples(&[condition]).min(c_library.samples(&[condition])) < 2;
         if single { MOST_NOISE } else { noise(figures, c_library, &[condition]) }
     };

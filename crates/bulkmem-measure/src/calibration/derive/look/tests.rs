@@ -124,12 +124,32 @@ fn what_disturbs_one_operation_moves_no_threshold_of_pages() {
     let undisturbed = derived(&rows, &samples).unwrap();
     let fill = |it: &Looked| Looked { operation: Operation::Fill, ..it.clone() };
     let others: Vec<Looked> = samples.looks.iter().map(fill).collect();
+    // Operations that persist reach pages in another way.
+    let mut with_persisting = samples.clone();
+    let persisting = |it: &Looked| Looked {
+        operation: Operation::FillPersist,
+        times: it.times.iter().map(|time| LookTimes { reaching: time.reaching / 4, ..*time }).collect(),
+        ..it.clone()
+    };
+    with_persisting.looks.extend(samples.looks.iter().map(persisting));
+    assert_eq!(derived(&rows, &with_persisting).unwrap(), undisturbed);
     for (state, reaching) in [(MemoryState::Uncached, 271_478), (MemoryState::Unmapped, 161_704)] {
         let mut disturbed = samples.clone();
         let of_state = disturbed.looks.iter_mut().filter(|it| it.state == state);
         of_state.flat_map(|it| &mut it.times).for_each(|time| time.reaching = reaching);
         assert_ne!(derived(&rows, &disturbed).unwrap().unmapped, undisturbed.unmapped);
         disturbed.looks.extend(others.clone());
+        assert_eq!(derived(&rows, &disturbed).unwrap(), undisturbed);
+        // A shorter median with slow times is no better.
+        let mut mostly_fast = others.clone();
+        let of_state = mostly_fast.iter_mut().filter(|it| it.state == state);
+        for times in of_state.map(|it| &mut it.times) {
+            let slow = times.len().min(2);
+            times.iter_mut().for_each(|time| time.reaching = 500);
+            times[..slow].iter_mut().for_each(|time| time.reaching = reaching);
+        }
+        let other = |it: Looked| Looked { operation: Operation::Copy, ..it };
+        disturbed.looks.extend(mostly_fast.into_iter().map(other));
         assert_eq!(derived(&rows, &disturbed).unwrap(), undisturbed);
     }
 }
