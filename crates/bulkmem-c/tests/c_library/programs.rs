@@ -87,6 +87,8 @@ fn thread_sanitizer() {
     }
 }
 
+/// Not of prefault.c: Valgrind 3.19 does not know the system call mlock2. Nor of policies.c: it shows programs another processor, so
+/// that policies of this one are refused.
 #[test]
 fn valgrind() {
     if installed("valgrind", "the C library under Valgrind") {

@@ -16,7 +16,7 @@ use crate::calibrate::{LONG, SHORT, load, load_profile, send, start};
 use crate::home::{Home, profile};
 
 /// Persist alone, in little time, on a machine that may be busy with other tests.
-const PERSIST: [&str; 8] = ["calibrate", "--op", "persist", "--max-size", "64K", "--budget", "2s", "--force"];
+const PERSIST: [&str; 8] = ["calibrate", "--op", "persist", "--max-size", "64K", "--budget", "4s", "--force"];
 
 fn plant(home: &Home, profile: &Profile) -> Vec<u8> {
     home.write_profile(profile);
@@ -320,7 +320,7 @@ fn durability_is_written_to_the_policy_file_and_kept() {
 fn rules_for_greater_lengths_are_not_replaced_unless_forced() {
     let home = Home::new();
     let before = plant(&home, &profile());
-    let shorter = ["calibrate", "--op", "clear", "--max-size", "100", "--budget", "2s"];
+    let shorter = ["calibrate", "--op", "clear", "--max-size", "100", "--budget", "4s"];
     let assert = home.bulkmem().args(shorter).assert().code(1).stdout("");
     assert.stderr(
         contains("has rules for clear of up to 1 MiB")
