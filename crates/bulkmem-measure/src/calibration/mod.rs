@@ -19,6 +19,7 @@ mod session;
 mod unmapped;
 
 use std::cmp::Reverse;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
@@ -46,7 +47,7 @@ use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
-use crate::engine::{Provenance, Threshold, threshold};
+use crate::engine::{Provenance, Threshold, free_pages, threshold};
 use crate::{MeasureError, Progress};
 
 /// Lengths that summaries of a profile show, bytes: 64 KiB, 1 MiB, 16 MiB and 1 GiB.
@@ -179,7 +180,11 @@ pub fn calibrate(
     let mut workloads = Workloads::new(started, arena, Rc::default());
     workloads.in_base_pages = in_base_pages;
     let mut session = Session::new(workloads, stop, progress, options.budget);
-    for note in [note, without].into_iter().flatten() {
+    let from_the_host = free_pages::go_back_to_the_host(Path::new("/")).then(|| {
+        "free memory goes back to the host (free page reporting), so that figures of new memory are slower and vary"
+            .to_owned()
+    });
+    for note in [note, without, from_the_host].into_iter().flatten() {
         session.report("", Some(note));
     }
     let looks = Samples { thresholds, ..Samples::default() };

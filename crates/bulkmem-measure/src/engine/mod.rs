@@ -21,6 +21,7 @@ mod config;
 pub(crate) mod contrast;
 pub(crate) mod counters;
 mod error;
+pub(crate) mod free_pages;
 pub(crate) mod fresh;
 pub(crate) mod implementation;
 pub(crate) mod interleave;

@@ -24,6 +24,8 @@ const UNREAD: usize = 16 << 10;
 const READ: usize = 48 << 10;
 /// Memory whose lines are read less than so many times as fast from the cache cannot be told from cached memory.
 const LEAST_RATIO: f64 = 1.5;
+/// The least time in which even a short calibration finds a threshold of a few MiB.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// The most calls to find out whether results of a length are in the cache.
 const ATTEMPTS: usize = 10;
 
@@ -58,7 +60,7 @@ impl Threshold {
     }
 
     /// Locates those of `memset` and `memcpy` at lengths up to `longest` that fit the arena, in about so much time, unless it is
-    /// stopped. Leaves out what cannot be told.
+    /// stopped. Leaves out what cannot be told, also if the way up to the threshold takes four times as long.
     pub(crate) fn locate_all(
         arena: &Arena,
         longest: u64,
@@ -66,9 +68,12 @@ impl Threshold {
         stop: &AtomicBool,
     ) -> Vec<Threshold> {
         let locate = |(operation, share)| {
-            let deadline = Instant::now() + time.mul_f64(share);
+            let time = time.mul_f64(share);
+            let deadline = Instant::now() + time;
+            let give_up = deadline + (3 * time).max(LEAST_PATIENCE);
             Threshold::locate(operation, longest.min(arena.longest()), deadline, |length| {
-                (!stop.load(Ordering::Relaxed)).then(|| agreed(arena, operation, length))?
+                let go_on = !stop.load(Ordering::Relaxed) && Instant::now() < give_up;
+                go_on.then(|| agreed(arena, operation, length))?
             })
         };
         [(Operation::Clear, 0.4), (Operation::Copy, 0.6)].into_iter().filter_map(locate).collect()
