@@ -43,8 +43,6 @@ pub use look::{Look, NewHugePages, Unmapped};
 pub(crate) use rules::{Rules, SHORTEST_FENCED_PART};
 #[cfg(feature = "unstable-internals")]
 pub use situation::Situation;
-#[cfg(not(feature = "unstable-internals"))]
-pub(crate) use situation::Situation;
 
 /// Returns the problems with the environment variables of the process-wide policy; empty if there are none. The same
 /// problems, and policy files that were found and refused, go to the [`log`] facade as warnings once in a process, when
