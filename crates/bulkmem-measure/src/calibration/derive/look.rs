@@ -42,9 +42,10 @@ impl Samples {
 
     /// Returns the rising times that looks of an operation took to reach pages in a state.
     ///
-    /// Every operation that does not persist reaches them by the same stores. A disturbance only makes that longer, for example a host that gives a virtual
-    /// machine its memory when it is first touched, or moves it. So the operation whose slow times are the shortest counts for all
-    /// that were measured in that state. Not in new huge pages, of which the kernel may have had none: base pages are faster to reach. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
+    /// Every operation that does not persist reaches them by the same stores. A disturbance only makes that longer, for example a host
+    /// that gives a virtual machine its memory when it is first touched, or moves it. So the operation whose slow times are the
+    /// shortest counts for all that were measured in that state. Not in new huge pages, of which the kernel may have had none: base
+    /// pages are faster to reach. Pages of a long range take longer to reach, but whether such a range is mapped is found out at its
     /// beginning.
     fn reaching(&self, operation: Operation, state: MemoryState) -> Vec<u64> {
         let huge = state == MemoryState::UnmappedHuge;

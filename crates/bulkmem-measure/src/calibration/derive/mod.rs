@@ -262,6 +262,8 @@ fn picks(
         _ => pick::why_fastest,
     };
     let choices = fitted(&complete, situation, wrong);
+    let bypassing_helps = !matches!(situation, Situation::Cached | Situation::CachedReuse | Situation::Reuse);
+    let jump = jump.filter(|_| bypassing_helps);
     let mut picks: Vec<Pick> = Vec::new();
     let mut below: Option<&(u64, Key)> = None;
     for segment in choices.chunk_by(|a, b| a.1 == b.1) {
@@ -270,16 +272,14 @@ fn picks(
             segment.iter().filter(|(length, _)| !(key.is_c_library() && is_short(*length, situation)));
         let own: Vec<&Row> = compared.filter_map(|(length, _)| rows.get(length)).collect();
         // Below that, the C library works as at the lower length, and above as at the upper one.
-        let bypassing_helps =
-            !matches!(situation, Situation::Cached | Situation::CachedReuse | Situation::Reuse);
-        let jumps =
-            |low: u64| jump.filter(|at| bypassing_helps && key.is_c_library() && low < *at && *at <= *length);
+        let jump = |low: u64| jump.filter(|at| key.is_c_library() && low < *at && *at <= *length);
         let from = match below {
-            Some((low, _)) if jumps(*low).is_some() => jumps(*low).unwrap_or(*length),
-            Some((low, old)) => match crossing(&complete, (*low, old), (*length, key), wrong) {
-                from if old.is_c_library() && is_short(from, situation) => shortest(situation),
-                from => from,
-            },
+            Some((low, old)) => {
+                jump(*low).unwrap_or_else(|| match crossing(&complete, (*low, old), (*length, key), wrong) {
+                    from if old.is_c_library() && is_short(from, situation) => shortest(situation),
+                    from => from,
+                })
+            }
             None if !c_library || key.is_c_library() => 0,
             None => {
                 let reason =
