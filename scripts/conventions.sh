@@ -28,11 +28,20 @@ if git grep -nE 'assert[a-z_]*!\(.*(elapsed\(\)|as_(nanos|micros|millis|secs)[a-
     problem "the assertions above judge a duration; compare within one run in \`bulkmem bench\` instead"
 fi
 
-# Links between pages lead to files that exist.
+# headings FILE: the anchors of its headings, as GitHub and GitLab form them.
+headings() {
+    awk '/^```/ { code = !code } !code && sub(/^#+ +/, "")' "$1" | sed -E 's/\[([^]]*)\]\([^)]*\)/\1/g' | tr '[:upper:]' '[:lower:]' | sed -E 's/[^[:alnum:] _-]//g; s/ /-/g'
+}
+
+# Links between pages lead to files and headings that exist.
 while IFS=: read -r file link; do
     path=${link%%#*}
-    if [[ -n $path && ! -e $(dirname "$file")/$path ]]; then
+    target=$file
+    [[ -z $path ]] || target=$(dirname "$file")/$path
+    if [[ ! -e $target ]]; then
         problem "$file: broken link to $link"
+    elif [[ $link == *\#* && $target == *.md ]] && ! headings "$target" | grep -xF -- "${link#*#}" >/dev/null; then
+        problem "$file: no heading for the link to $link"
     fi
 done < <(git ls-files -- '*.md' | xargs grep -oHP '\]\(\K(?!https?:|mailto:)[^) ]+')
 

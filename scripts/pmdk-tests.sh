@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Runs PMDK's own tests of libpmem, and the benchmarks of libpmem in its pmembench, with Debian's libpmem1 and with ours. Fails if
-# ours fails where Debian's does not. Takes some minutes. scripts/pmdk-tests.sh [ARCHIVE]
-# ARCHIVE is the static library that cargo built [default: builds the release]. Fetches the source that Debian's pmdk package is
+# ours fails where Debian's does not. Takes some minutes. scripts/pmdk-tests.sh [ARCHIVE [POLICY]]
+# ARCHIVE is the static library that cargo built [default, or -: builds the release]; POLICY is the policy file with which
+# pmembench runs [default: none]. Fetches the source that Debian's pmdk package is
 # made of, once, to BULKMEM_PMDK_CACHE [default: ~/.cache/bulkmem/pmdk]; its checksum is below. PMDK's test framework runs the
 # tests: on memory that passes for persistent (PMEM_IS_PMEM_FORCE=1), and on a file system that does not.
 set -euo pipefail
-archive=${1:+$(realpath "$1")}
+archive=${1:--}
+[[ $archive == - ]] || archive=$(realpath "$archive")
+policy=${2:+$(realpath "$2")}
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
@@ -55,7 +58,7 @@ fi
 temporary=$(mktemp -d)
 memory=$(mktemp -d -p /dev/shm)
 trap 'rm -rf "$temporary" "$memory"' EXIT
-if [[ -z $archive ]]; then
+if [[ $archive == - ]]; then
     cargo build --release --locked -p bulkmem-libpmem
     archive=$TARGET_DIR/release/libbulkmem_libpmem.a
 fi
@@ -221,7 +224,7 @@ for config in memset memcpy flush; do
     for ((round = 0; round < rounds; round++)); do
         for which in debian ours; do
             use "$which"
-            (cd "$memory" && "$isolated" env LD_LIBRARY_PATH="$source/src/nondebug" "$source/src/benchmarks/pmembench" \
+            (cd "$memory" && "$isolated" env ${policy:+"BULKMEM_PROFILE=$policy"} LD_LIBRARY_PATH="$source/src/nondebug" "$source/src/benchmarks/pmembench" \
                 "$source/src/benchmarks/$name" --ops-per-thread="$operations" --threads=1 --repeats=1) \
                 >"$temporary/results/$config.$round.$which" 2>"$temporary/log" && continue
             status[$which]=FAILED

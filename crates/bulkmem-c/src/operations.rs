@@ -14,7 +14,7 @@ use crate::range;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bulkmem_clear(dst: *mut c_void, length: usize) -> c_int {
     outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         unsafe { pointers::clear(dst.cast(), length) }
         Ok(())
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn bulkmem_clear_with(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, unfenced } = unsafe { Checked::read(options, Operation::Clear)? };
         // SAFETY: passed on from the caller, who issues the fence if there is none.
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn bulkmem_clear_with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bulkmem_fill(dst: *mut c_void, byte: c_int, length: usize) -> c_int {
     outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         unsafe { pointers::fill(dst.cast(), length, byte as u8) }
         Ok(())
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn bulkmem_fill_with(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, unfenced } = unsafe { Checked::read(options, Operation::Fill)? };
         // SAFETY: passed on from the caller, who issues the fence if there is none.
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn bulkmem_copy_persist_with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bulkmem_fill_persist(dst: *mut c_void, byte: c_int, length: usize) -> c_int {
     outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         unsafe { Options::new().fill_persist_raw(dst.cast(), length, byte as u8) }.map_err(failed)
     })
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn bulkmem_fill_persist_with(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, unfenced } = unsafe { Checked::read(options, Operation::FillPersist)? };
         // SAFETY: passed on from the caller, who issues the fence if there is none.
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn bulkmem_fill_persist_with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bulkmem_clear_persist(dst: *mut c_void, length: usize) -> c_int {
     outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         unsafe { Options::new().fill_persist_raw(dst.cast(), length, 0) }.map_err(failed)
     })
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn bulkmem_clear_persist_with(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, unfenced } = unsafe { Checked::read(options, Operation::FillPersist)? };
         // SAFETY: passed on from the caller, who issues the fence if there is none.
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn bulkmem_clear_persist_with(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bulkmem_persist(start: *const c_void, length: usize) -> c_int {
     outcome(|| {
-        range::check(start, length)?;
+        range::check("start", start, length)?;
         // SAFETY: passed on from the caller.
         unsafe { Options::new().persist_raw(start.cast(), length) }.map_err(failed)
     })
@@ -315,7 +315,7 @@ pub unsafe extern "C" fn bulkmem_persist_with(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(start, length)?;
+        range::check("start", start, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, unfenced } = unsafe { Checked::read(options, Operation::Persist)? };
         // SAFETY: passed on from the caller, who issues the fence if there is none.
@@ -344,7 +344,7 @@ pub unsafe extern "C" fn bulkmem_clear_hot(
     options: *const COptions,
 ) -> c_int {
     slow_outcome(|| {
-        range::check(dst, length)?;
+        range::check("dst", dst, length)?;
         // SAFETY: passed on from the caller.
         let Checked { options, .. } = unsafe { Checked::read(options, Operation::Clear)? };
         // One that wraps is out of bounds.

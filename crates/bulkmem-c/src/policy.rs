@@ -36,8 +36,9 @@ pub unsafe extern "C" fn bulkmem_policy_load(path: *const c_char, policy: *mut *
         // SAFETY: not null; the caller vouches for a string that ends with a 0.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
         let load = || {
-            policy::Policy::from_file(path)
-                .map_err(|error| fail(Error::Policy, format_args!("the policy file cannot be used: {error}")))
+            policy::Policy::from_file(path).map_err(|error| {
+                fail(Error::Policy, format_args!("the policy file cannot be used: {error} ({path:?})"))
+            })
         };
         // SAFETY: passed on from the caller.
         unsafe { store(policy, load) }

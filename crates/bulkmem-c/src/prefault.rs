@@ -82,7 +82,7 @@ pub unsafe extern "C" fn bulkmem_prefault(
     slow_outcome(|| {
         // SAFETY: passed on from the caller.
         unsafe { store(ready, 0) };
-        range::check(start, length)?;
+        range::check("start", start, length)?;
         check_memory(SOME)?;
         // SAFETY: passed on from the caller.
         unsafe {

@@ -4,15 +4,15 @@ use std::ffi::c_void;
 
 use crate::error::{Error, Failed, fail};
 
-/// Checks a range: no null pointer, and no end beyond the address space. A range of no bytes may have any pointer.
+/// Checks the range of a parameter: no null pointer, and no end beyond the address space. A range of no bytes may have any pointer.
 ///
 /// # Errors
 /// [`Error::Null`], [`Error::Length`].
 #[inline(always)]
-pub(crate) fn check(start: *const c_void, length: usize) -> Result<(), Failed> {
+pub(crate) fn check(name: &'static str, start: *const c_void, length: usize) -> Result<(), Failed> {
     // No object is longer, and none reaches the last byte.
     let fits = length <= isize::MAX as usize && start.addr().checked_add(length).is_some();
-    if length == 0 || (fits && !start.is_null()) { Ok(()) } else { Err(refused(start, length)) }
+    if length == 0 || (fits && !start.is_null()) { Ok(()) } else { Err(refused(name, start, length)) }
 }
 
 /// Checks both ranges of a copy. They may overlap.
@@ -21,8 +21,8 @@ pub(crate) fn check(start: *const c_void, length: usize) -> Result<(), Failed> {
 /// As [`check`].
 #[inline(always)]
 pub(crate) fn check_both(dst: *const c_void, src: *const c_void, length: usize) -> Result<(), Failed> {
-    check(dst, length)?;
-    check(src, length)
+    check("dst", dst, length)?;
+    check("src", src, length)
 }
 
 /// Checks both ranges of a copy between ranges that must not overlap.
@@ -54,12 +54,15 @@ pub(crate) fn not_null<T>(pointer: *const T, name: &str) -> Result<(), Failed> {
 }
 
 #[cold]
-fn refused(start: *const c_void, length: usize) -> Failed {
+fn refused(name: &str, start: *const c_void, length: usize) -> Failed {
     if start.is_null() {
-        return fail(Error::Null, format_args!("a range of {length} bytes starts at a null pointer"));
+        return fail(Error::Null, format_args!("`{name}` is a null pointer, and the length is not 0"));
     }
     let start = start.addr();
-    fail(Error::Length, format_args!("{length} bytes from {start:#x} are more than an address space holds"))
+    fail(
+        Error::Length,
+        format_args!("`{name}`: {length} bytes from {start:#x} are more than an address space holds"),
+    )
 }
 
 #[cold]
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn ranges_are_checked_at_their_limits() {
-        let code = |start, length| check(start, length).map_err(|failed| failed.0);
+        let code = |start, length| check("dst", start, length).map_err(|failed| failed.0);
         let most = isize::MAX as usize;
         for start in [null(), at(1), at(usize::MAX)] {
             assert_eq!(code(start, 0), Ok(()));

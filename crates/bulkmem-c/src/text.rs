@@ -17,7 +17,7 @@ pub(crate) unsafe fn outcome(
 ) -> c_int {
     let mut length = 0;
     let code = slow_outcome(|| {
-        range::check(buffer.cast(), size)?;
+        range::check("text", buffer.cast(), size)?;
         let text = body()?;
         length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
         if let Some(room) = size.checked_sub(1) {

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn bulkmem_workers_new_pinned(
 ) -> c_int {
     slow_outcome(|| {
         range::not_null(workers, "workers")?;
-        range::check(processors.cast(), count.saturating_mul(size_of::<usize>()))?;
+        range::check("processors", processors.cast(), count.saturating_mul(size_of::<usize>()))?;
         if count == 0 {
             return Err(no_workers());
         }

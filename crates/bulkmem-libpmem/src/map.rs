@@ -112,12 +112,11 @@ fn map_file(path: &CStr, length: usize, flags: c_int, mode: libc::mode_t) -> Res
     }
     let exclusive = flags & PMEM_FILE_EXCL != 0;
     let only_new = if exclusive { libc::O_EXCL } else { 0 };
-    let (how, mode) = match (create, temporary) {
-        (_, true) => (libc::O_TMPFILE | only_new, 0o600),
-        (true, false) => (libc::O_CREAT | only_new, mode),
-        (false, false) => (only_new, mode),
+    let file = match (create, temporary) {
+        (_, true) => open_temporary(path, only_new)?,
+        (true, false) => open(path, libc::O_CREAT | only_new, mode)?,
+        (false, false) => open(path, only_new, mode)?,
     };
-    let file = open(path, how, mode)?;
     let mapped = size(&file, create.then_some((length, flags & PMEM_FILE_SPARSE != 0)))
         .and_then(|length| map(&file, length, None));
     if mapped.is_err() && create && exclusive && !temporary {
@@ -181,6 +180,39 @@ fn open(path: &CStr, how: c_int, mode: libc::mode_t) -> Result<OwnedFd, Failed> 
     }
     // SAFETY: it is open, and this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// Opens a new file without a name in a folder.
+///
+/// # Errors
+/// Those of open, mkostemp and unlink.
+fn open_temporary(folder: &CStr, how: c_int) -> Result<OwnedFd, Failed> {
+    match open(folder, libc::O_TMPFILE | how, 0o600) {
+        // The file system cannot do that.
+        Err(Failed(libc::EOPNOTSUPP)) => create_and_remove(folder),
+        opened => opened,
+    }
+}
+
+/// Opens a new file in a folder, and removes its name.
+///
+/// # Errors
+/// As [`open_temporary`].
+fn create_and_remove(folder: &CStr) -> Result<OwnedFd, Failed> {
+    let mut path = [folder.to_bytes(), b"/pmem.XXXXXX\0"].concat();
+    let name = || folder.to_string_lossy();
+    // SAFETY: the path is a string that ends with the characters that are replaced.
+    let file = unsafe { libc::mkostemp(path.as_mut_ptr().cast(), libc::O_CLOEXEC) };
+    if file < 0 {
+        return Err(system(format_args!("create a file in {}", name())));
+    }
+    // SAFETY: it is open, and this is its only owner.
+    let file = unsafe { OwnedFd::from_raw_fd(file) };
+    // SAFETY: the path is a string.
+    if unsafe { libc::unlink(path.as_ptr().cast()) } != 0 {
+        return Err(system(format_args!("remove the name of a file in {}", name())));
+    }
+    Ok(file)
 }
 
 /// The end of the page with the last byte: the kernel maps and unmaps whole pages.
@@ -258,7 +290,11 @@ fn map(file: &OwnedFd, length: usize, kind: Option<Kind>) -> Result<Mapped, Fail
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
     use std::fs::File;
+    use std::io::Write as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
     use crate::flush::{pmem_deep_drain, pmem_deep_persist};
@@ -289,6 +325,20 @@ mod tests {
             assert_eq!((pmem_unmap(at(0), page), pmem_unmap(at(2 * page), page)), (0, 0));
             assert_eq!(pmem_is_pmem(at(0), 1), 0);
         }
+    }
+
+    #[test]
+    fn files_without_a_name_need_no_file_system_that_has_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
+        let mut file = File::from(create_and_remove(&path).unwrap());
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+        let status = file.metadata().unwrap();
+        assert_eq!((status.nlink(), status.mode() & 0o777, status.len()), (0, 0o600, 0));
+        file.write_all(b"here").unwrap();
+        assert_eq!(size(&file.into(), None), Ok(4));
+        drop(folder);
+        assert_eq!(create_and_remove(&path).unwrap_err(), Failed(libc::ENOENT));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-use bulkmem::{Operation, pointers};
+use bulkmem::Operation;
+use bulkmem::pointers::{self, Thresholds};
 
 pub(crate) type Memmove = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 pub(crate) type Memset = unsafe extern "C-unwind" fn(*mut c_void, c_int, usize) -> *mut c_void;
@@ -70,10 +71,6 @@ static ALIASED_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// True if a variable allows that calls have the kernel map pages.
 static POPULATES: AtomicBool = AtomicBool::new(false);
 
-/// Shorter calls do not look for memory without pages: the C library's malloc takes them from memory that is mapped already, and
-/// longer ones from mappings of their own.
-const SHORTEST_MAPPING: usize = 128 << 10;
-
 /// The next function of that name after this library's own in the dynamic linker's order; null if there is none.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name ends in 0.
@@ -102,41 +99,35 @@ pub(crate) fn find() -> bool {
     glibc
 }
 
-/// Lets the policy decide on long calls, if it was measured or a method is forced.
+/// Lets the policy decide on long calls, if it was measured or a method is forced, and no variable is invalid.
 pub(crate) fn use_policy() {
-    let given = given_from();
-    let least = given.unwrap_or_else(pointers::quarter_of_last_level_cache);
+    let Ok(given) = given_from() else { return };
     let populates = variable(c"BULKMEM_POPULATE").to_bytes() == b"on";
     POPULATES.store(populates, Relaxed);
-    let [clear, fill, copy] = [Operation::Clear, Operation::Fill, Operation::Copy].map(|operation| {
-        let full = pointers::policy_from(operation, least);
-        let populated = || pointers::populated_from(operation).max(SHORTEST_MAPPING);
-        let reused = match given {
-            Some(_) => usize::MAX,
-            None if populates => populated().min(pointers::reused_from(operation)),
-            None => pointers::reused_from(operation),
-        };
-        let lengths = lengths(operation);
-        lengths.reused_below.store(full, Relaxed);
-        lengths.policy_from.store(full.min(reused), Relaxed);
-        full.min(reused)
-    });
-    let aliased = if least == usize::MAX { usize::MAX } else { pointers::aliased_from() };
+    let operations = [Operation::Clear, Operation::Fill, Operation::Copy];
+    let thresholds = pointers::thresholds(operations, given, populates);
+    for (operation, Thresholds { policy_from, reused_below }) in operations.into_iter().zip(thresholds) {
+        lengths(operation).reused_below.store(reused_below, Relaxed);
+        lengths(operation).policy_from.store(policy_from, Relaxed);
+    }
+    let [clear, fill, copy] = thresholds.map(|it| it.policy_from);
+    let aliased = pointers::aliased_from();
     ALIASED_FROM.store(aliased, Relaxed);
     TABLE.copy_always_from.store(copy, Relaxed);
     TABLE.copy_from.store(copy.min(aliased), Relaxed);
     TABLE.set_from.store(clear.min(fill), Relaxed);
 }
 
-/// The length below which measured rules do not count, if a variable gives it. An invalid one leaves all calls to the C
-/// library. Without it, it is a quarter of the last-level cache, because most programs use what they wrote; shorter calls are by
-/// the policy where that pays although the bytes are read next.
-fn given_from() -> Option<usize> {
+/// The variable is not a number.
+struct Invalid;
+
+/// The length from which the policy decides, if a variable gives it.
+fn given_from() -> Result<Option<usize>, Invalid> {
     match variable(c"BULKMEM_FROM").to_bytes() {
-        b"" => None,
+        b"" => Ok(None),
         digits => {
-            let digits = std::str::from_utf8(digits).ok();
-            Some(digits.and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
+            let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            number.map(Some).ok_or(Invalid)
         }
     }
 }

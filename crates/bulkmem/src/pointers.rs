@@ -70,36 +70,55 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     }
 }
 
-/// Returns the length in bytes from which a call with default options may use another method than the C library's, by a
-/// policy that was measured on this machine or a variable that forces a method; `usize::MAX` without either. The defaults
-/// do not count. For a replacement of `memset` or `memcpy` that calls the C library below that length. It is at least
-/// [`SHORTEST_BY_POLICY`], and at least `least` unless a method is forced.
+/// Which calls a replacement of `memset` or `memcpy` leaves to the C library, and which it executes by [`Options`]; lengths in bytes,
+/// `usize::MAX` if no call is so long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Shorter calls are the C library's.
+    pub policy_from: usize,
+    /// Longer calls have the default intent; shorter ones, [`Intent::Reuse`].
+    pub reused_below: usize,
+}
+
+/// Returns the thresholds for operations, by a policy that was measured on this machine or a variable that forces a method. Without
+/// either, all calls are the C library's: the defaults do not count.
 ///
-/// Loads the policy as the first operation does: without allocating or waiting. While another thread loads it, the answer
-/// is `usize::MAX`.
-pub fn policy_from(operation: Operation, least: usize) -> usize {
-    policy::rules().map_or(usize::MAX, |rules| rules.chosen_from(operation, least)).max(SHORTEST_BY_POLICY)
-}
-
-/// Returns the length in bytes from which a call with [`Intent::Reuse`] looks at the cache state, because bypassing the cache
-/// pays in uncached memory although the bytes are used next; `usize::MAX` without a policy that was measured on this machine, or
-/// if it never pays. For a replacement of `memset` or `memcpy` that does not know what the program does with the bytes. Loads the
-/// policy as [`policy_from`] does.
-pub fn reused_from(operation: Operation) -> usize {
-    let from = policy::rules().map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Reuse));
-    if look_switch::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
-}
-
-/// As [`reused_from`], with [`Options::populate`]: shorter calls look, too, because mapping pages in advance pays whatever is done
-/// with the bytes next.
-pub fn populated_from(operation: Operation) -> usize {
-    let rules = policy::rules().filter(|rules| rules.finds_unmapped(operation));
-    let from = rules.map_or(usize::MAX, |rules| rules.looks_from(operation, Intent::Throughput));
-    if look_switch::is_on() { from.max(SHORTEST_BY_POLICY) } else { usize::MAX }
+/// If nothing is `given`, the program is expected to use next what it wrote. Calls from a quarter of the last-level cache on have the
+/// default intent, because little of what they wrote is still cached then. Shorter ones are by the policy if a look pays although the
+/// bytes are used next, or with `populate` ([`Options::populate`]) if looks tell memory whose pages are not mapped yet. If a length is
+/// `given`, all calls from there on have the default intent, but where another method than the C library is forced, from
+/// [`SHORTEST_BY_POLICY`] on.
+///
+/// Loads the policy as the first operation does: without allocating or waiting. While another thread loads it, all calls are the C
+/// library's.
+pub fn thresholds<const N: usize>(
+    operations: [Operation; N],
+    given: Option<usize>,
+    populate: bool,
+) -> [Thresholds; N] {
+    let Some(rules) = policy::rules() else {
+        return [Thresholds { policy_from: usize::MAX, reused_below: usize::MAX }; N];
+    };
+    // Once for all: reading the sizes of the caches takes microseconds in a virtual machine.
+    let least = given.unwrap_or_else(quarter_of_last_level_cache);
+    operations.map(|operation| {
+        let full = rules.chosen_from(operation, least).max(SHORTEST_BY_POLICY);
+        let looks_from = |intent| {
+            if look_switch::is_on() { rules.looks_from(operation, intent) } else { usize::MAX }
+        };
+        let reused = match given {
+            Some(_) => usize::MAX,
+            None if populate && rules.finds_unmapped(operation) => {
+                looks_from(Intent::Reuse).min(looks_from(Intent::Throughput).max(SHORTEST_MAPPING))
+            }
+            None => looks_from(Intent::Reuse),
+        };
+        Thresholds { policy_from: full.min(reused.max(SHORTEST_BY_POLICY)), reused_below: full }
+    })
 }
 
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.
-/// Loads the policy as [`policy_from`] does.
+/// Loads the policy as [`thresholds`] does.
 pub fn aliased_from() -> usize {
     policy::rules().and_then(Rules::aliasing).map_or(usize::MAX, |aliasing| aliasing.from)
 }
@@ -120,11 +139,15 @@ pub unsafe fn copy_if_aliased(dst: *mut u8, src: *const u8, length: usize) -> bo
 }
 
 /// No calibrated policy chooses the method of a shorter clear, fill or copy of unknown intent, bytes: each is over before a
-/// choice pays. [`policy_from`] returns at least this.
+/// choice pays.
 pub const SHORTEST_BY_POLICY: usize = 16 << 10;
 
+/// Shorter calls do not look for memory without pages: the C library's malloc takes them from memory that is mapped already, and
+/// longer ones from mappings of their own.
+const SHORTEST_MAPPING: usize = 128 << 10;
+
 /// Returns a quarter of the last-level cache of this processor, bytes. A shorter destination can still be cached when the
-/// program reads it, next to what else it uses. For [`policy_from`]. Does not allocate.
+/// program reads it, next to what else it uses. Does not allocate.
 pub fn quarter_of_last_level_cache() -> usize {
     machine::with_this(|_, caches| (caches().sane().l3 / 4) as usize)
 }

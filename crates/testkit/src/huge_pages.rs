@@ -7,13 +7,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const HUGE_PAGE: u64 = 2 << 20;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
 
 /// The number is the machine's, so the tests of one program that change it take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Returns the number of huge pages that the machine has.
+/// Returns the number of huge pages that were reserved by number. Those that are in use although their reservation ended are left
+/// out: the kernel takes them away once they are free, and a number that includes them, written back later, would keep them.
 pub fn reserved() -> u64 {
-    fs::read_to_string(POOL).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    number(POOL).saturating_sub(number(SURPLUS))
+}
+
+fn number(file: &str) -> u64 {
+    fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Huge pages in addition to those of the machine, until dropped.
@@ -30,16 +36,21 @@ impl HugePages {
     /// The reason, for a line that says what was skipped.
     pub fn reserve(pages: u64) -> Result<HugePages, String> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = reserved();
-        fs::write(POOL, (before + pages).to_string()).map_err(|error| format!("{POOL}: {error}"))?;
-        if reserved() < before + pages {
+        let (before, surplus) = (reserved(), number(SURPLUS));
+        // The kernel counts those in use first, so they are in the number, too. Dropping takes them out again.
+        let added = surplus + pages;
+        let write =
+            |number: u64| fs::write(POOL, number.to_string()).map_err(|error| format!("{POOL}: {error}"));
+        write(before + added)?;
+        if reserved() < before + added {
             // Memory is fragmented.
             _ = fs::write("/proc/sys/vm/compact_memory", "1");
-            fs::write(POOL, (before + pages).to_string()).map_err(|error| format!("{POOL}: {error}"))?;
+            write(before + added)?;
         }
         let found = HugePages { added: reserved().saturating_sub(before), _turn: turn };
-        if found.added < pages {
-            return Err(format!("the kernel found {} of {pages} huge pages", found.added));
+        if found.added < added {
+            let got = found.added.saturating_sub(surplus);
+            return Err(format!("the kernel found {got} of {pages} huge pages"));
         }
         Ok(found)
     }

@@ -2,6 +2,7 @@
 #include "check.h"
 
 #define LARGE ((3u << 20) + 5)
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static unsigned char *dst, *src;
 
@@ -272,6 +273,27 @@ static void mappings(void)
     bulkmem_unmap(NULL);
 }
 
+/* Maps so many huge pages of 2 MiB, but for the last byte; prints the error. */
+static void huge_pages(size_t pages)
+{
+    struct bulkmem_mapping *mapping = NULL;
+    size_t size, length = pages * HUGE_PAGE - 1;
+    int code = bulkmem_map(length, HUGE_PAGE, &mapping);
+
+    if (code == 0) {
+        unsigned char *memory = (unsigned char *)bulkmem_mapping_memory(mapping);
+
+        RETURNS(0, bulkmem_mapping_page_size(mapping, &size));
+        CHECK(size == HUGE_PAGE && (uintptr_t)memory % HUGE_PAGE == 0);
+        CHECK(memory[0] == 0 && memory[length - 1] == 0);
+        RETURNS(0, bulkmem_mapping_prefault(mapping));
+        RETURNS(0, bulkmem_fill(memory, 7, length));
+        CHECK(memory[0] == 7 && memory[length - 1] == 7 && memory[length] == 0);
+        bulkmem_unmap(mapping);
+    }
+    printf("%d %s\n", code, bulkmem_last_error());
+}
+
 static void library(void)
 {
     struct bulkmem_policy *policy;
@@ -303,6 +325,10 @@ int main(int count, char **arguments)
         int code = bulkmem_init();
 
         printf("%d %s\n", code, bulkmem_last_error());
+        return 0;
+    }
+    if (count > 2 && strcmp(arguments[1], "huge") == 0) {
+        huge_pages(strtoul(arguments[2], NULL, 10));
         return 0;
     }
     dst = (unsigned char *)malloc(LARGE + 2);

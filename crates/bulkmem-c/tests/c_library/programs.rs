@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use testkit::huge_pages::HugePages;
+
 use crate::toolchain::{Linkage, SOURCE, command, compile, installed, prefix, run, run_silently};
 
 fn source(name: &str) -> PathBuf {
@@ -140,6 +142,20 @@ fn an_invalid_variable_is_an_error_with_a_text() {
         assert_eq!(run(command(&program).arg("init")), "0 \n");
         let printed = run(command(&program).arg("init").env("BULKMEM_METHOD", "clear:nonsense"));
         assert!(printed.starts_with("-9 BULKMEM_METHOD") && printed.contains("movnti"), "{printed}");
+    }
+}
+
+#[test]
+fn memory_in_explicit_huge_pages() {
+    for linkage in Linkage::ALL {
+        let program = compile(&["cc", "-std=gnu11"], &source("operations.c"), linkage);
+        let map = |pages: &str| run(command(&program).args(["huge", pages]));
+        match HugePages::reserve(2) {
+            Ok(_pages) => assert_eq!(map("2"), "0 \n"),
+            Err(why) => println!("skipped: memory in reserved huge pages: {why}"),
+        }
+        let refused = map("1000000");
+        assert!(refused.starts_with('-') && refused.contains("huge pages"), "{refused}");
     }
 }
 

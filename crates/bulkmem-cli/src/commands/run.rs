@@ -92,16 +92,17 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     if args.libpmem {
         let folder = library_folder(LIBPMEM)?;
         command.env("LD_LIBRARY_PATH", before_others("LD_LIBRARY_PATH", b":;$", folder)?);
-    } else if !args.bulk_hint || args.from.is_some() || args.populate || args.histogram {
+    }
+    let preloads =
+        !args.libpmem && (!args.bulk_hint || args.from.is_some() || args.populate || args.histogram);
+    if preloads {
         let library = library_folder(PRELOAD)?.join(PRELOAD);
         command.env("LD_PRELOAD", before_others("LD_PRELOAD", b": $", library)?);
-        let from = env::var_os(FROM).filter(|from| !from.is_empty() && args.from.is_none());
-        let number = |from: &OsString| from.to_str().is_some_and(|it| it.parse::<u64>().is_ok());
-        if let Some(from) = from.filter(|it| !number(it)) {
-            let problem = format!("{FROM} is `{}`, which is not a number of bytes", from.display());
-            return Err(Failure::usage(problem).help("unset it, and use --from SIZE"));
-        }
     }
+    let from = match args.from {
+        None if preloads => given_from()?,
+        given => given,
+    };
     // Programs may change their folder.
     let profile = env::var_os(PROFILE).filter(|path| !path.is_empty() && Path::new(path).is_relative());
     command.envs(profile.and_then(|path| Some((PROFILE, std::path::absolute(path).ok()?))));
@@ -124,8 +125,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let file = histogram::create()?;
     histogram::count_in(&file, &mut command);
     let ended = child::run(&mut command).map_err(cannot_run)?;
-    let from_is_given = args.from.is_some() || env::var_os(FROM).is_some_and(|from| !from.is_empty());
-    let histogram = Histogram::read(&file, &ended, &args.program, &active, from_is_given)?;
+    let histogram = Histogram::read(&file, &ended, &args.program, &active, from)?;
     let report = if args.json { pretty_json(&histogram)? } else { histogram.text(output::width()) };
     match sink {
         Some(sink) => sink.write(anstream::adapter::strip_str(&report).to_string().as_bytes())?,
@@ -133,6 +133,16 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         None => _ = output::note(report.trim_end()),
     }
     Ok(Exit::Program(ended.code))
+}
+
+/// The length that the library's variable gives.
+fn given_from() -> Result<Option<u64>, Failure> {
+    let Some(from) = env::var_os(FROM).filter(|from| !from.is_empty()) else { return Ok(None) };
+    let number = from.to_str().and_then(|from| from.parse().ok());
+    number.map(Some).ok_or_else(|| {
+        let problem = format!("{FROM} is `{}`, which is not a number of bytes", from.display());
+        Failure::usage(problem).help("unset it, and use --from SIZE")
+    })
 }
 
 /// The folder of a library.

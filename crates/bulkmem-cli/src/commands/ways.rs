@@ -10,7 +10,7 @@ use bulkmem_measure::engine::CacheState;
 use bulkmem_measure::stats::geometric_mean;
 use serde::Serialize;
 
-use super::lengths::{Row, measured};
+use super::lengths::{LENGTHS, Row, measured};
 use crate::figures;
 use crate::output::{digits, size};
 
@@ -33,6 +33,36 @@ pub(super) struct Gain {
     c_library: Times,
     /// Times libpmem's speed.
     libpmem: Times,
+}
+
+/// The gain of a program with the drop-in libpmem, whose calls go by length alone.
+#[derive(Debug, Serialize)]
+pub(super) struct DropIn {
+    operation: Operation,
+    #[serde(skip)]
+    functions: &'static str,
+    /// Times PMDK's speed.
+    #[serde(flatten)]
+    times: Times,
+}
+
+/// Returns the gains of programs with the drop-in libpmem, as far as libpmem was measured.
+pub(super) fn drop_in(profile: &Profile) -> Vec<DropIn> {
+    let all = figures::all(profile);
+    let gain = |(operation, functions)| {
+        let mean = |state| {
+            geometric_mean(LENGTHS.into_iter().filter_map(|(_, length)| {
+                let (name, parameters) = at(profile, operation, Situation::Throughput, length)?;
+                let choice = Choice::new(by_name(name)?, parameters);
+                measured(&all, operation, length, state, Cost::Throughput, choice)?.times_libpmem
+            }))
+        };
+        let times = Times { cold: mean(CacheState::Cold), warm: mean(CacheState::Warm) };
+        times.measured_text().map(|_| DropIn { operation, functions, times })
+    };
+    let functions =
+        [(Operation::CopyPersist, "pmem_memcpy_persist"), (Operation::FillPersist, "pmem_memset_persist")];
+    functions.into_iter().filter_map(gain).collect()
 }
 
 /// How many times as fast a choice is, on cold and on warm memory: geometric means of the lengths; `None` if nothing was measured.
@@ -143,7 +173,7 @@ impl Gain {
 }
 
 /// Returns each way with what to write, and what to add to that.
-pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] {
+pub(super) fn ways(gains: &[Gain], drop_in: &[DropIn]) -> [(&'static str, &'static str, String); 4] {
     let of = |it: &Gain| {
         let measured = it.unchanged.measured_text().map(|text| format!(" {text}"));
         Some(format!("{} from {}{}", it.function, size(it.unchanged_from?), measured.unwrap_or_default()))
@@ -152,13 +182,19 @@ pub(super) fn ways(gains: &[Gain]) -> [(&'static str, &'static str, String); 3] 
         none if none.is_empty() => "the C library is the fastest at every length".to_owned(),
         some => some.join("; "),
     };
+    let of = |it: &DropIn| format!("{} {}", it.functions, it.times.text());
+    let with_libpmem = match drop_in.iter().map(of).collect::<Vec<_>>() {
+        none if none.is_empty() => "PMDK's was not measured".to_owned(),
+        some => some.join("; "),
+    };
     [
         ("Rust", "bulkmem::copy(dst, src)", String::new()),
-        ("C and C++", "bulkmem_copy(dst, src, n), by make install-c", ": 1 to 2 ns more per call".to_owned()),
+        ("C and C++", "bulkmem_copy(dst, src, n), by make install-c", " (docs/c.md)".to_owned()),
         (
             "no change",
             "make install install-c; bulkmem run -- PROGRAM",
             format!(": {unchanged} (docs/preload.md)"),
         ),
+        ("libpmem", "bulkmem run --libpmem -- PROGRAM", format!(" (times PMDK's): {with_libpmem}")),
     ]
 }

@@ -11,7 +11,7 @@ use bulkmem_measure::calibration::{
 use bulkmem_measure::engine::LIBPMEM;
 use predicates::prelude::*;
 use predicates::str::contains;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::home::{Home, assert_fits, keys, persisting, profile};
 
@@ -419,7 +419,17 @@ fn the_overview_has_a_row_for_each_operation_and_length() {
     let overview = home.json(&["explain", "--json"]);
     assert_eq!(
         keys(&overview),
-        ["c_library", "date", "gains", "microarchitecture", "processor", "processors", "rows", "thresholds"]
+        [
+            "c_library",
+            "date",
+            "drop_in",
+            "gains",
+            "microarchitecture",
+            "processor",
+            "processors",
+            "rows",
+            "thresholds"
+        ]
     );
     assert_eq!(overview["rows"].as_array().unwrap().len(), Operation::ALL.len() * 4);
     let clear = row(&overview, "clear", 1 << 20);
@@ -469,6 +479,12 @@ fn operations_that_persist_are_compared_with_libpmem() {
     assert!(text.contains(&format!("  1M  21.0 0.50 {method}")), "{text}");
     let legend = "×: times the C library, or libpmem for operations that persist";
     assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(legend), "{text}");
+    // Programs with the drop-in: the geometric mean of both lengths.
+    let drop_in = &overview["drop_in"];
+    assert_eq!(*drop_in, json!([{ "operation": "copy_persist", "cold": 1.0, "warm": null }]));
+    let text = home.text(&["explain"], 200);
+    let expected = "--libpmem -- PROGRAM (times PMDK's): pmem_memcpy_persist 1.00 × cold, – warm\n";
+    assert!(text.contains(expected), "{text}");
     // One length: libpmem is among the figures, and is not chosen although it is faster.
     let one = ["explain", "--op", "copy_persist", "--size", "1M"];
     let figures = &home.json(&[&one[..], &["--json"]].concat())["measured"][0]["figures"];

@@ -1,8 +1,9 @@
 //! `bulkmem run --histogram`, with the library that scripts/link-c.sh makes and a C program that makes known calls.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::FromRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -115,6 +116,8 @@ fn every_call_is_counted_by_function_and_length() {
     assert_eq!((&total["calls"], &total["cached"]), (&json!(23), &Value::Null));
     assert_eq!(total["above_threshold"], json!({ "calls": 5, "bytes": 5 << 20 }));
     assert_eq!((total["uncached"]["bytes"].as_u64(), saved(&found)), (Some(5 << 20), 250_000));
+    // The profile has rules for clears alone.
+    assert_eq!(found["thresholds"], json!({ "clear": 1 << 20, "copy": null, "fill": null }));
     let methods = found["lengths"].as_array().unwrap().iter().map(|length| &length["methods"]);
     let methods: Vec<_> = methods.filter(|methods| !methods.is_null()).collect();
     assert_eq!(methods, [&json!({ "cached": "portable", "uncached": "portable" })]);
@@ -259,6 +262,8 @@ fn the_text_names_processes_methods_and_the_saving() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), &*output.stdout), (Some(7), &b"output\n"[..]), "{text}");
         assert_fits(&text, columns.parse().unwrap());
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains("chooses the method (clear from 1 MiB, copy never, fill never)."), "{text}");
         for word in ["Processes", "sh", "calls", "clear calls by length", "1 MiB", "portable", "250 µs"] {
             assert!(text.contains(word), "{word}:\n{text}");
         }
@@ -285,6 +290,23 @@ fn signals_reach_the_program_and_its_status_is_that_of_the_command() {
     assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) }, 0);
     assert_eq!(child.wait().unwrap().code(), Some(5));
     assert!(fs::read_to_string(home.path().join("report")).unwrap().contains("1 process copied"));
+}
+
+/// As the shell does, and `bulkmem run` without a histogram.
+#[test]
+fn a_script_that_names_no_interpreter_is_run_by_a_shell() {
+    let home = Home::new();
+    let script = home.path().join("script");
+    fs::write(&script, "echo $1; exit 9\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+    let script = script.to_str().unwrap();
+    let counted = spawnable(&home, &[], &[script, "here"]);
+    let mut replaced = home.spawnable();
+    replaced.env("BULKMEM_LIBDIR", built()).args(["run", "--", script, "here"]);
+    for mut command in [counted, replaced] {
+        let output = command.output().unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(9), &b"here\n"[..]), "{output:?}");
+    }
 }
 
 #[test]

@@ -30,7 +30,8 @@ JSON without them: `microarchitecture`, `processor`, `processors`, `c_library`, 
 `operation`, `length`, `cold`, `warm` (each null if nothing was measured near that length, or `method`, `parameters`, \
 `measured_length`, `gb_per_s`, `times_c_library`, `times_libpmem`), `gains` (for `clear`, `fill` and `copy`: `cold` and `warm`, times the C library \
 as geometric means of the lengths, `libpmem`: `cold` and `warm`, times libpmem, null if it was not measured; `unchanged_from`: length from which a program under `bulkmem run` gains, or null; `unchanged`: `cold` and `warm`, times the C \
-library as means of the lengths from there on, below a quarter of the last-level cache with the time of reading the bytes; null if none was measured), `thresholds` (as in `info`).")]
+library as means of the lengths from there on, below a quarter of the last-level cache with the time of reading the bytes; null if none was measured), `drop_in` (for `copy_persist` and `fill_persist` by a program under `bulkmem run --libpmem`: `cold` and \
+`warm`, times PMDK's libpmem; empty if that was not measured), `thresholds` (as in `info`).")]
 pub(crate) struct ExplainArgs {
     /// The operation [default: all, at four lengths]
     #[arg(long, value_name = "OPERATION", value_parser = parsers::operation(), requires = "size")]

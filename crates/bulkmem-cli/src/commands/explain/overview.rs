@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::active_policy::ActivePolicy;
 use crate::commands::branches::Branches;
 use crate::commands::lengths::{self, Cell, LENGTHS, Row};
-use crate::commands::ways::{self, Gain};
+use crate::commands::ways::{self, DropIn, Gain};
 use crate::failure::Failure;
 use crate::output::{HEADING, digits, faint, pairs, plural, styled, wrapped};
 use crate::plain::plain;
@@ -41,6 +41,8 @@ pub(super) struct Overview {
     rows: Vec<Row>,
     /// The gains over the C library and libpmem.
     gains: Vec<Gain>,
+    /// The gains of programs with the drop-in libpmem.
+    drop_in: Vec<DropIn>,
     thresholds: [CThreshold; 2],
 }
 
@@ -64,6 +66,7 @@ impl Overview {
             c_library: c_library().unwrap_or_else(|| "not glibc".to_owned()),
             date: profile.provenance.date.clone(),
             gains: ways::gains(profile, &rows),
+            drop_in: ways::drop_in(profile),
             thresholds: CThreshold::all(Some(&profile.provenance)),
             rows,
         })
@@ -123,8 +126,9 @@ impl Overview {
             "; for more, Options::intent(Intent::Stream) if the bytes are not read soon, Intent::Reuse if they are; \
              total_len(n) for parts of n; threads(Threads::Auto){threads}; populate(true) for new pages"
         );
-        let ways = ways::ways(&self.gains).map(|(way, write, about)| (way, format!("{write}{about}")));
-        let [rust, c, unchanged] = &ways;
+        let ways = ways::ways(&self.gains, &self.drop_in);
+        let ways = ways.map(|(way, write, about)| (way, format!("{write}{about}")));
+        let [rust, c, unchanged, with_libpmem] = &ways;
         let counts = |(name, only): &(&str, Option<&str>)| {
             env::var_os(name).is_some_and(|value| only.map_or(!value.is_empty(), |only| value == only))
         };
@@ -135,12 +139,13 @@ impl Overview {
         };
         let [memcpy, memset] = self.thresholds.each_ref().map(CThreshold::short);
         let thresholds = format!("past the cache: memcpy {memcpy}, memset {memset}");
+        let with_libpmem = (!self.drop_in.is_empty()).then(|| with_libpmem.clone());
         let rows = [("Rust, C", gains)].into_iter().chain(libpmem).chain([
             (rust.0, rust.1.clone() + &options),
             c.clone(),
             (unchanged.0, unchanged.1.clone() + &unless),
-            ("C library", thresholds),
         ]);
+        let rows = rows.chain(with_libpmem).chain([("C library", thresholds)]);
         pairs(&rows.collect::<Vec<_>>(), width)
     }
 

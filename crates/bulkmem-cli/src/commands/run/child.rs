@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 use libc::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, c_int, c_void, sigaction, siginfo_t,
+    sigset_t,
 };
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 const SIGNALS: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// The child while it runs, else 0.
 static CHILD: AtomicI32 = AtomicI32::new(0);
-/// A signal that arrived before the child started, or 0.
-static EARLY: AtomicI32 = AtomicI32::new(0);
 
 /// How a program ended.
 pub(super) struct Ended {
@@ -27,25 +27,31 @@ pub(super) struct Ended {
 
 /// Runs a program to its end.
 pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
+    // Those that arrive before the child is known, or after its end, wait.
+    let mask = block();
     let before = SIGNALS.map(|signal| (signal, pass_on(signal)));
     // A caller that ignores it would leave no status to wait for. The program ignores it again.
     let children = set_default(SIGCHLD);
-    if children.sa_sigaction == libc::SIG_IGN {
-        // SAFETY: signal is async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                libc::signal(SIGCHLD, libc::SIG_IGN);
-                Ok(())
-            });
-        }
+    let ignored = children.sa_sigaction == libc::SIG_IGN;
+    // With this, the standard library uses execvp, so that a script without `#!` runs, as in place of this command.
+    // SAFETY: the functions that it calls are async-signal-safe.
+    unsafe {
+        command.pre_exec(move || {
+            as_before(ignored, &mask);
+            Ok(())
+        });
     }
     let ended = command.spawn().and_then(|mut child| {
         let pid = child.id();
         CHILD.store(pid as c_int, SeqCst);
-        send(EARLY.load(SeqCst));
-        let status = child.wait();
+        set(&mask);
+        // Its number remains its own until `wait`.
+        let waited =
+            waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        block();
         CHILD.store(0, SeqCst);
-        let status = status?;
+        waited?;
+        let status = child.wait()?;
         let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
         Ok(Ended { pid, code: code as u8 })
     });
@@ -53,7 +59,45 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
         // SAFETY: the action is the one that was there before.
         unsafe { sigaction(signal, &raw const old, null_mut()) };
     }
+    set(&mask);
     ended
+}
+
+/// Blocks the signals. Returns the mask from before.
+fn block() -> sigset_t {
+    // SAFETY: zeros are the empty set; all pointers are valid.
+    unsafe {
+        let (mut signals, mut before): (sigset_t, sigset_t) = (zeroed(), zeroed());
+        SIGNALS.iter().for_each(|signal| _ = libc::sigaddset(&raw mut signals, *signal));
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, &raw mut before);
+        before
+    }
+}
+
+/// Sets the mask of blocked signals. Async-signal-safe.
+fn set(mask: &sigset_t) {
+    // SAFETY: the pointer is valid.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, null_mut()) };
+}
+
+/// In the child: gives the signals the actions that the program would have without this command, and lets those that wait end it.
+/// Async-signal-safe.
+fn as_before(children_ignored: bool, mask: &sigset_t) {
+    for signal in SIGNALS {
+        // SAFETY: zeros are a valid action; the pointers are valid.
+        unsafe {
+            let mut action: sigaction = zeroed();
+            sigaction(signal, null_mut(), &raw mut action);
+            if action.sa_sigaction != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
+    }
+    if children_ignored {
+        // SAFETY: no precondition.
+        unsafe { libc::signal(SIGCHLD, libc::SIG_IGN) };
+    }
+    set(mask);
 }
 
 /// Sets the default action of a signal. Returns the old one.
@@ -91,16 +135,16 @@ extern "C" fn handler(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     }
 }
 
-/// Sends a signal to the child; if the child has not started, later. Async-signal-safe; keeps `errno`.
+/// Sends a signal to the child, if it runs. Async-signal-safe; keeps `errno`.
 fn send(signal: c_int) {
-    match CHILD.load(SeqCst) {
-        0 => EARLY.store(signal, SeqCst),
-        // SAFETY: `errno` is the calling thread's; kill has no precondition, and does nothing for the signal 0.
-        child => unsafe {
+    let child = CHILD.load(SeqCst);
+    if child != 0 {
+        // SAFETY: `errno` is the calling thread's; kill has no precondition.
+        unsafe {
             let errno = libc::__errno_location();
             let before = *errno;
             libc::kill(child, signal);
             *errno = before;
-        },
+        }
     }
 }

@@ -8,8 +8,9 @@ use std::ops::AddAssign;
 use std::os::fd::AsRawFd;
 use std::process::{self, Command};
 
+use bulkmem::pointers::{self, Thresholds};
 use bulkmem::policy::Policy;
-use bulkmem::{Intent, Operation, pointers};
+use bulkmem::{Intent, Operation};
 use bulkmem_histogram::{self as counts, CLASSES, Call, Process as Counted, lengths_of};
 use bulkmem_measure::calibration::Cost;
 use bulkmem_measure::engine::CacheState;
@@ -23,6 +24,9 @@ use crate::commands::branches::Branches;
 use crate::commands::lengths;
 use crate::failure::Failure;
 use crate::figures::{self, Series};
+
+/// The operations that the functions of the C library are.
+const OPERATIONS: [Operation; 3] = [Operation::Clear, Operation::Fill, Operation::Copy];
 
 /// The processes of a program with their memory operations by length, as `bulkmem run --histogram --json` writes them.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -41,6 +45,8 @@ pub(in crate::commands) struct Histogram {
     pub(super) program_recorded: bool,
     /// Number of processes for which there was no record.
     pub(super) without_record: u64,
+    /// Length in bytes from which the policy chooses the method, by operation: `clear`, `copy` and `fill`. Null if it never does.
+    pub(super) thresholds: BTreeMap<&'static str, Option<u64>>,
     /// The sum over all processes.
     pub(super) total: Tally,
     /// Copies below the threshold that the policy executed, because page aliasing would slow them down in the C library: the
@@ -190,12 +196,15 @@ impl Histogram {
         ended: &Ended,
         command: &[OsString],
         active: &ActivePolicy,
-        from_is_given: bool,
+        from: Option<u64>,
     ) -> Result<Histogram, Failure> {
         let counted =
             counts::read(file).map_err(|error| Failure::new(format!("cannot read the counts: {error}")))?;
         let series = active.profile.as_ref().map(|(_, profile)| figures::all(profile)).unwrap_or_default();
-        let policy = Preloaded { policy: &active.policy, from_is_given };
+        let from = from.map(|from| usize::try_from(from).unwrap_or(usize::MAX));
+        // The program has the variables of this command, and --histogram excludes mapping pages in advance.
+        let thresholds = pointers::thresholds(OPERATIONS, from, false);
+        let policy = Preloaded { policy: &active.policy, thresholds };
         let process = |process| Process::of(process, &policy, &series);
         let processes: Vec<_> = counted.processes.iter().map(process).collect();
         let mut lengths: BTreeMap<(Operation, u64), Length> = BTreeMap::new();
@@ -221,6 +230,7 @@ impl Histogram {
             profile: active.profile.as_ref().map(|(_, profile)| profile.provenance.date.clone()),
             program_recorded: processes.iter().any(|process| process.pid == ended.pid),
             without_record: counted.without_record,
+            thresholds: policy.by_name(),
             total,
             aliased,
             lengths,
@@ -232,16 +242,21 @@ impl Histogram {
 /// The policy as the preloaded library uses it.
 struct Preloaded<'p> {
     policy: &'p Policy,
-    /// True if a variable said from which length on.
-    from_is_given: bool,
+    /// Of [`OPERATIONS`].
+    thresholds: [Thresholds; OPERATIONS.len()],
 }
 
 impl Preloaded<'_> {
+    fn by_name(&self) -> BTreeMap<&'static str, Option<u64>> {
+        let from = |from: usize| (from < usize::MAX).then_some(from as u64);
+        let all = OPERATIONS.iter().zip(&self.thresholds);
+        all.map(|(operation, it)| (operation.name(), from(it.policy_from))).collect()
+    }
+
     /// The choices for a call that the policy decides on.
     fn branches(&self, operation: Operation, length: usize) -> Option<Branches> {
-        let reused = !self.from_is_given && length < pointers::quarter_of_last_level_cache();
-        let looks = length >= self.policy.looks_from(operation, Intent::Reuse);
-        let intent = if reused && looks { Intent::Reuse } else { Intent::Throughput };
+        let (_, thresholds) = OPERATIONS.iter().zip(&self.thresholds).find(|(of, _)| **of == operation)?;
+        let intent = if length < thresholds.reused_below { Intent::Reuse } else { Intent::Throughput };
         Branches::find(self.policy, operation, length, intent, 1)
     }
 }
@@ -249,8 +264,7 @@ impl Preloaded<'_> {
 impl Process {
     fn of(counted: &Counted, policy: &Preloaded<'_>, series: &[Series<'_>]) -> Process {
         let lengths = |operation| (0..CLASSES).filter_map(move |class| Length::of(counted, operation, class));
-        let mut lengths: Vec<Length> =
-            [Operation::Clear, Operation::Fill, Operation::Copy].into_iter().flat_map(lengths).collect();
+        let mut lengths: Vec<Length> = OPERATIONS.into_iter().flat_map(lengths).collect();
         let mut total = Tally::default();
         for length in &mut lengths {
             length.predict(policy, series);

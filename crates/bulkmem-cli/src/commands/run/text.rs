@@ -32,7 +32,7 @@ impl Histogram {
         let Tally { all, above_threshold, cached, uncached } = self.total;
         let mut text = format!(
             "{} copied, cleared and filled {} in {} call{}. {} of the bytes, in {} call{}, are above the threshold, from which on \
-             the policy chooses the method.",
+             the policy chooses the method{}.",
             number(self.processes.len()),
             size(all.bytes),
             count(all.calls as f64),
@@ -40,6 +40,7 @@ impl Histogram {
             percent(above_threshold.bytes, all.bytes),
             count(above_threshold.calls as f64),
             if above_threshold.calls == 1 { "" } else { "s" },
+            self.thresholds(),
         );
         if self.aliased.calls > 0 {
             text += &format!(
@@ -61,6 +62,18 @@ impl Histogram {
             text += " No saving can be predicted: the profile has no measurements near these lengths.";
         }
         text
+    }
+
+    /// Returns the threshold of each operation; nothing if the C library executes all calls.
+    fn thresholds(&self) -> String {
+        let of = |(operation, from): (&&str, &Option<u64>)| {
+            from.map(|from| format!("{operation} from {}", size(from)))
+                .unwrap_or(format!("{operation} never"))
+        };
+        if self.thresholds.values().all(Option::is_none) {
+            return String::new();
+        }
+        format!(" ({})", self.thresholds.iter().map(of).collect::<Vec<_>>().join(", "))
     }
 
     /// Returns a predicted saving or loss, with the share of the bytes that it is predicted for.
@@ -93,7 +106,7 @@ impl Histogram {
         let mut notes = vec![
             "above: share of the bytes above the threshold. saves: predicted for one thread on aligned memory, without the time \
              of looks and without what the preloaded library adds to each call; negative: a loss. Below a line, the policy's \
-             method for the mean length above the threshold; `bulkmem explain` has the thresholds. –: not measured."
+             method for the mean length above the threshold. –: not measured."
                 .to_owned(),
         ];
         if !self.program_recorded {

@@ -18,12 +18,17 @@ reserved() {
 
 lock
 before=$(reserved) || exit 1
-echo $((before + $2)) 2>/dev/null >"$pool"
+# The kernel would count those that it added first.
+read -r all <"$pool" || exit 1
+echo $((all + $2)) 2>/dev/null >"$pool"
 after=$(reserved) || after=$((before + $2))
+read -r got <"$pool" || got=$((all + $2))
 unlock
 added=$((after - before))
 [ "$added" -ge 0 ] || added=0
-echo "$added"
+got=$((got - all))
+[ "$got" -ge 0 ] || got=0
+echo "$got"
 
 # Until the end of input.
 while read -r _; do :; done

@@ -27,7 +27,7 @@ pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
         });
         let titles = "operation|times the C library|times libpmem";
         section.tables.push(Grid { title: machine.titled("Gains"), ..Grid::new(titles, of) });
-        let ways = ways::ways(&gains).into_iter();
+        let ways = ways::ways(&gains, &ways::drop_in(profile)).into_iter();
         let ways = ways.map(|(way, write, about)| vec![way.to_owned(), format!("{write}{about}")]);
         section
             .tables
