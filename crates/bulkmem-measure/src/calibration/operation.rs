@@ -10,7 +10,7 @@ use bulkmem::{Operation, method, probe};
 
 use crate::calibration::derive;
 use crate::calibration::derive::look::{self, Looked};
-use crate::calibration::derive::table::Key;
+use crate::calibration::derive::table::{self, Key};
 use crate::calibration::plan::{self, HUGE, LONG, Setting};
 use crate::calibration::prefetch::{self, Prefetches};
 use crate::calibration::search::{self, Ranked};
@@ -326,7 +326,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Measures lengths again whose samples vary widely: other load on the host can last as long as all samples of a length.
+    /// Measures lengths again whose samples vary widely: other load on the host can last as long as all samples of a length. Not
+    /// conditions that vary so at most lengths: they always will.
     fn repeat_noisy(&mut self, deadline: Duration) {
         let operation = self.operation;
         let own =
@@ -334,6 +335,11 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         // Of fewer samples, or by libpmem, nothing is decided.
         let decides = |it: &&Figure| it.samples >= derive::FEWEST_SAMPLES && it.method != LIBPMEM;
         let figures: Vec<Figure> = own.filter(decides).cloned().collect();
+        let spreads = table::spreads(figures.iter());
+        let tells = |condition: &Condition| {
+            spreads.get(condition).is_none_or(|spread| *spread <= table::LITTLE_SPREAD)
+        };
+        let figures: Vec<Figure> = figures.iter().filter(|it| tells(&it.condition)).cloned().collect();
         let noisy = figures.iter().filter(|it| it.quartiles_ns[1] > NOISY * it.quartiles_ns[0]);
         for length in noisy.map(|it| it.length).collect::<BTreeSet<_>>() {
             if self.session.over(deadline) {
@@ -341,7 +347,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             }
             self.session.report(format!("{operation}, {} (again)", bytes(length)), None);
             let choices = distinct(figures.iter().filter(|it| it.length == length).filter_map(choice_of));
-            self.record_each(&self.groups(Cost::Throughput, length, &choices), deadline, 1);
+            let mut groups = self.groups(Cost::Throughput, length, &choices);
+            groups.retain(|trials| trials.iter().all(|(cell, _)| tells(&cell.condition)));
+            self.record_each(&groups, deadline, 1);
         }
     }
 

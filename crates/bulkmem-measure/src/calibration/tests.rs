@@ -525,6 +525,36 @@ fn a_length_that_was_disturbed_is_measured_again() {
     );
 }
 
+/// Unaligned ranges vary at every length, so that it would be in vain.
+#[test]
+fn what_always_varies_is_not_measured_again() {
+    let repeated = |varies: bool| {
+        let stop = AtomicBool::new(false);
+        let mut lengths = std::collections::BTreeSet::new();
+        let mut note = |progress: &Progress| {
+            if progress.what.ends_with("(again)") {
+                lengths.insert(progress.what.clone());
+            }
+        };
+        let (mut samples, mut disturbed) = (0_u32, 0);
+        let answer = |cell: &Cell, choice: &Choice| {
+            samples += 1;
+            let slow = varies && !cell.condition.aligned && samples % 7 < 3;
+            let load = cell.condition.aligned && cell.length == 64 << 10 && disturbed < 400;
+            disturbed += u32::from(load);
+            let slow = slow || load && disturbed % 3 > 0;
+            machine(cell, choice) * if slow { 4.0 } else { 1.0 }
+        };
+        let mut session = Session::new(Planted::new(0.01, answer), &stop, &mut note, Duration::from_secs(20));
+        let mut ledger = Ledger::default();
+        run(&mut session, &SETTING, &[Operation::Clear], &mut ledger, &mut |_, _| {});
+        lengths.into_iter().collect::<Vec<_>>()
+    };
+    for varies in [false, true] {
+        assert_eq!(repeated(varies), ["clear, 64 KiB (again)"], "unaligned ranges vary: {varies}");
+    }
+}
+
 #[test]
 fn defaults_are_accepted_and_bad_values_are_refused_by_flag() {
     for mode in [Mode::Quick, Mode::Default, Mode::Thorough] {

@@ -257,7 +257,7 @@ fn fastest<'k>(times: &BTreeMap<&'k Key, Vec<Summary>>) -> Option<(&'k Key, f64)
             let pairs = || library.iter().zip(own);
             let gain = |(library, own): (&Summary, &Summary)| (library.median / own.median).ln();
             let allowed = allowed_loss(pairs().map(gain));
-            pairs().all(|pair| gain(pair) >= -noise_of(&[pair], NOISE).ln_1p().max(allowed))
+            pairs().all(|pair| gain(pair) >= -noise_of(&[(1.0, pair.0, pair.1)], NOISE).ln_1p().max(allowed))
         })
     };
     let open = times.iter().filter(|(_, own)| may_be_chosen(own));

@@ -6,7 +6,9 @@ use bulkmem::method::{self, CacheEffect};
 
 use crate::calibration::Condition;
 use crate::calibration::derive::segments::Regrets;
-use crate::calibration::derive::table::{FEWEST_SAMPLES, Figures, Key, Row, Timing, shared_conditions};
+use crate::calibration::derive::table::{
+    FEWEST_SAMPLES, Figures, Key, LITTLE_SPREAD, Row, Timing, Weighted, shared_conditions, weigh,
+};
 use crate::calibration::search::spares_cache;
 use crate::engine::stats::Summary;
 
@@ -37,9 +39,10 @@ struct Scored<'a> {
 }
 
 /// Returns the candidates of a row that can be compared, best first, and the conditions that they are compared in.
-fn scored(row: &Row) -> (Vec<Scored<'_>>, Vec<Condition>) {
+fn scored(row: &Row) -> (Vec<Scored<'_>>, Weighted) {
     let conditions = shared_conditions(row);
     let comparable = row.iter().filter(|(_, figures)| figures.covers(&conditions));
+    let conditions = weigh(row, &conditions);
     let mut scored: Vec<_> = comparable
         .map(|(key, figures)| Scored { key, figures, score: figures.score(&conditions, Timing::ns) })
         .collect();
@@ -48,21 +51,24 @@ fn scored(row: &Row) -> (Vec<Scored<'_>>, Vec<Condition>) {
 }
 
 /// Returns the least difference between two candidates that counts, as a ratio minus 1.
-fn noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
-    let pairs: Vec<_> = conditions.iter().map(|it| (&a.0[it].summary, &b.0[it].summary)).collect();
+fn noise(a: &Figures, b: &Figures, conditions: &Weighted) -> f64 {
+    let pairs: Vec<_> =
+        conditions.iter().map(|(it, weight)| (*weight, &a.0[it].summary, &b.0[it].summary)).collect();
     noise_of(&pairs, least_noise(a, b, conditions))
 }
 
-/// Returns the noise of the mean of such ratios, at least `least`, as a ratio minus 1.
-pub(crate) fn noise_of(pairs: &[(&Summary, &Summary)], least: f64) -> f64 {
+/// Returns the noise of the weighted mean of such ratios, at least `least`, as a ratio minus 1.
+pub(crate) fn noise_of(pairs: &[(f64, &Summary, &Summary)], least: f64) -> f64 {
     let relative = |it: &Summary| it.half_width() / it.median;
-    let squares: f64 = pairs.iter().map(|(a, b)| relative(a).powi(2) + relative(b).powi(2)).sum();
-    (squares.sqrt() / pairs.len().max(1) as f64).clamp(least, MOST_NOISE)
+    let square = |(weight, a, b): &(f64, &Summary, &Summary)| {
+        weight.powi(2) * (relative(a).powi(2) + relative(b).powi(2))
+    };
+    pairs.iter().map(square).sum::<f64>().sqrt().clamp(least, MOST_NOISE)
 }
 
 /// Returns the least noise to assume: few samples do not show how much they vary.
-fn least_noise(a: &Figures, b: &Figures, conditions: &[Condition]) -> f64 {
-    match a.samples(conditions).min(b.samples(conditions)) {
+fn least_noise(a: &Figures, b: &Figures, conditions: &Weighted) -> f64 {
+    match a.samples_in(conditions).min(b.samples_in(conditions)) {
         0..FEWEST_SAMPLES => 4.0 * NOISE,
         FEWEST_SAMPLES..5 => 2.0 * NOISE,
         5..MANY_SAMPLES => NOISE,
@@ -86,10 +92,12 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
     let noise = |condition| {
         // A single sample of either may be a disturbed one.
         let single = figures.samples(&[condition]).min(c_library.samples(&[condition])) < 2;
-        if single { MOST_NOISE } else { noise(figures, c_library, &[condition]) }
+        if single { MOST_NOISE } else { noise(figures, c_library, &vec![(condition, 1.0)]) }
     };
     let least = |condition| -noise(condition).ln_1p().max(allowed);
-    gains.iter().all(|&(condition, gain)| gain >= least(condition))
+    // Samples that vary more have more than one speed, and a median may be that of either.
+    let tells = |condition: &Condition| figures.0[condition].spread <= LITTLE_SPREAD;
+    gains.iter().filter(|(it, _)| tells(it)).all(|&(condition, gain)| gain >= least(condition))
 }
 
 pub(super) fn fastest(row: &Row) -> Regrets {
@@ -173,7 +181,7 @@ impl<'r> Comparison<'r> {
             }
             lengths += 1;
             most = most.max(conditions.len());
-            least = least.min(own.figures.samples(&conditions));
+            least = least.min(own.figures.samples_in(&conditions));
         }
         // Those that were measured at most of the lengths, if there are any: the mean of one length says little.
         let longest = times.values().map(Vec::len).max().unwrap_or_default();
@@ -244,8 +252,8 @@ pub(super) fn why_least_disturbing(key: &Key, rows: &[&Row]) -> String {
 }
 
 /// True if one candidate disturbs cached memory more than the other, by more than the samples vary.
-fn disturbs_more(a: &Figures, b: &Figures, conditions: &[Condition]) -> bool {
-    conditions.iter().any(|condition| {
+fn disturbs_more(a: &Figures, b: &Figures, conditions: &Weighted) -> bool {
+    conditions.iter().any(|(condition, _)| {
         let (a, b) = (&a.0[condition], &b.0[condition]);
         let blur = a.summary.half_width().hypot(b.summary.half_width()).max(NOISE / 3.0 * b.ns());
         a.disturbance_ns > b.disturbance_ns + blur

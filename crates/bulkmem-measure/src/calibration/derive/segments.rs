@@ -60,7 +60,8 @@ fn between((low, below): (u64, Timing), (high, above): (u64, Timing), length: u6
         quartiles: [exp(|it| it.quartiles[0]), exp(|it| it.quartiles[1])],
         samples: below.summary.samples.min(above.summary.samples),
     };
-    Timing { summary, disturbance_ns: mix(below.disturbance_ns, above.disturbance_ns) }
+    let disturbance_ns = mix(below.disturbance_ns, above.disturbance_ns);
+    Timing { summary, disturbance_ns, spread: mix(below.spread, above.spread) }
 }
 
 /// Returns a choice for each length, in rising order: those with the least regret in total, where each change counts
@@ -169,6 +170,7 @@ mod tests {
         let timing = |ns: f64| Timing {
             summary: Summary { median: ns, quartiles: [ns, ns], samples: 9 },
             disturbance_ns: 0.0,
+            spread: 0.0,
         };
         let row = |all: &[(&str, f64)]| -> Row {
             all.iter().map(|(name, ns)| (key(name), Figures([(COLD, timing(*ns))].into()))).collect()

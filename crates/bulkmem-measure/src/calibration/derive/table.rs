@@ -9,7 +9,7 @@ use bulkmem::policy::Choice;
 use crate::calibration::plan::LONG;
 use crate::calibration::{Condition, Cost, Figure};
 use crate::engine::LIBPMEM;
-use crate::engine::stats::Summary;
+use crate::engine::stats::{Summary, median};
 
 /// A method, which may be unknown, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,8 @@ pub(crate) struct Figures(pub(crate) BTreeMap<Condition, Timing>);
 pub(crate) struct Timing {
     pub(crate) summary: Summary,
     pub(crate) disturbance_ns: f64,
+    /// How much samples vary in its condition, at all lengths and with all candidates: the standard deviation of the logarithm.
+    pub(crate) spread: f64,
 }
 
 impl Timing {
@@ -54,6 +56,17 @@ impl Timing {
     }
 }
 
+/// Conditions that vary less than that count about equally. Candidates differ between conditions as much, so that a better known
+/// one would not tell more of all.
+pub(crate) const LITTLE_SPREAD: f64 = 0.3;
+/// Interquartile ranges of a normal distribution are so many standard deviations.
+const QUARTILES: f64 = 1.35;
+/// Fewer samples do not show how much they vary.
+const ENOUGH: u32 = 5;
+
+/// Conditions with how much each counts, which is 1 in all.
+pub(crate) type Weighted = Vec<(Condition, f64)>;
+
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
 
@@ -64,6 +77,7 @@ pub(crate) const FEWEST_SAMPLES: u32 = 3;
 /// are not finite, or leave no time for the operation itself. The pages of unaligned ranges depend on the length, so that they are no
 /// condition to compare lengths by.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
+    let spreads = spreads(figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost)));
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
     for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
@@ -71,7 +85,8 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
         if finite && median > disturbance_ns.max(0.0) && it.method != LIBPMEM {
             let key = Key { method: it.method.clone(), parameters: it.parameters };
-            let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns };
+            let spread = spreads.get(&it.condition).copied().unwrap_or_default();
+            let timing = Timing { summary: Summary { median, quartiles, samples }, disturbance_ns, spread };
             let condition = Condition { base_pages: false, ..it.condition };
             rows.entry(it.length).or_default().entry(key).or_default().0.insert(condition, timing);
         }
@@ -81,6 +96,18 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
         rows.retain(|length, row| decides(*length, row));
     }
     rows
+}
+
+/// Returns how much samples vary in each condition: the median of all candidates and lengths.
+pub(crate) fn spreads<'f>(figures: impl Iterator<Item = &'f Figure>) -> BTreeMap<Condition, f64> {
+    let mut spreads: BTreeMap<Condition, Vec<f64>> = BTreeMap::new();
+    for it in figures.filter(|it| it.samples >= ENOUGH) {
+        let spread = (it.quartiles_ns[1] / it.quartiles_ns[0]).ln() / QUARTILES;
+        if spread.is_finite() {
+            spreads.entry(it.condition).or_default().push(spread);
+        }
+    }
+    spreads.into_iter().map(|(condition, all)| (condition, median(&all))).collect()
 }
 
 /// True if all candidates that are compared have samples enough. Not single ones are left out: without the C library, nothing would
@@ -106,15 +133,35 @@ pub(crate) fn shared_conditions(row: &Row) -> Vec<Condition> {
     conditions
 }
 
+/// Returns how much each condition counts: all the same, but for aligned and unaligned ranges in the same condition otherwise, which share
+/// their part by how much their samples vary. Some virtual machines take ten times as long for one sample of small pages as for the
+/// next: by chance, a candidate would gain or lose more there than it can elsewhere.
+pub(crate) fn weigh(row: &Row, conditions: &[Condition]) -> Weighted {
+    let certainty = |condition: &Condition| {
+        let spread = row.values().find_map(|figures| figures.0.get(condition)).map_or(0.0, |it| it.spread);
+        1.0 / (LITTLE_SPREAD.powi(2) + spread.powi(2))
+    };
+    let group = |condition: &Condition| Condition { aligned: true, ..*condition };
+    let weight = |condition: &Condition| {
+        let own = conditions.iter().filter(|other| group(other) == group(condition));
+        let (count, all) = own.fold((0.0, 0.0), |(count, all), it| (count + 1.0, all + certainty(it)));
+        count / conditions.len() as f64 * certainty(condition) / all
+    };
+    conditions.iter().map(|condition| (*condition, weight(condition))).collect()
+}
+
 impl Figures {
     pub(crate) fn covers(&self, conditions: &[Condition]) -> bool {
         conditions.iter().all(|condition| self.0.contains_key(condition))
     }
 
     /// Returns the mean logarithm of the times in these conditions, which must all be covered.
-    pub(crate) fn score(&self, conditions: &[Condition], time: impl Fn(&Timing) -> f64) -> f64 {
-        let sum: f64 = conditions.iter().map(|condition| time(&self.0[condition]).ln()).sum();
-        sum / conditions.len().max(1) as f64
+    pub(crate) fn score(&self, conditions: &Weighted, time: impl Fn(&Timing) -> f64) -> f64 {
+        conditions.iter().map(|(condition, weight)| weight * time(&self.0[condition]).ln()).sum()
+    }
+
+    pub(crate) fn samples_in(&self, conditions: &Weighted) -> u32 {
+        conditions.iter().map(|(condition, _)| self.samples(&[*condition])).min().unwrap_or_default()
     }
 
     pub(crate) fn samples(&self, conditions: &[Condition]) -> u32 {

@@ -13,6 +13,7 @@ use crate::engine::{CacheState, Threshold};
 
 mod c_library;
 mod reuse;
+mod spread;
 
 const COLD: Condition = Condition::new(true, false, 1);
 const MIB: u64 = 1 << 20;

@@ -15,7 +15,8 @@ fn rows(c_library: [f64; 2], clzero: [f64; 2]) -> BTreeMap<u64, Row> {
     let figures = |length: u64, times: [f64; 2]| {
         let timing = |per_kib: f64| {
             let median = per_kib * (length / KIB) as f64;
-            Timing { summary: Summary { median, quartiles: [median; 2], samples: 9 }, disturbance_ns: 0.0 }
+            let summary = Summary { median, quartiles: [median; 2], samples: 9 };
+            Timing { summary, disturbance_ns: 0.0, spread: 0.0 }
         };
         let condition = |warm| Condition::new(true, warm, 1);
         Figures(

@@ -1,0 +1,59 @@
+//! Conditions whose samples vary by a factor, as small pages do in some virtual machines.
+
+use super::*;
+
+const UNALIGNED: Condition = Condition { aligned: false, ..COLD };
+
+/// A figure of many samples, whose quartiles are the median divided and multiplied by a factor.
+fn varying(method: &str, condition: Condition, gb_per_s: f64, factor: f64) -> Figure {
+    let it = at(method, MIB, gb_per_s, 0.0);
+    Figure { condition, samples: 31, quartiles_ns: [it.median_ns / factor, it.median_ns * factor], ..it }
+}
+
+/// CLZERO is twice as fast in aligned ranges, and at a fifth of the speed in unaligned ones.
+fn contradicting(factor: f64) -> Vec<Figure> {
+    let of = |method, aligned, unaligned| {
+        [varying(method, COLD, aligned, 1.02), varying(method, UNALIGNED, unaligned, factor)]
+    };
+    [of("c_library", 10.0, 10.0), of("clzero", 20.0, 2.0)].concat()
+}
+
+#[test]
+fn a_condition_that_varies_tenfold_bars_nothing_and_counts_little() {
+    let chosen = |factor| {
+        let choices = choices(&contradicting(factor), Operation::Clear, Situation::Throughput);
+        choices[0].1.method.clone()
+    };
+    assert_eq!(chosen(3.0), "clzero");
+    assert_eq!(chosen(1.02), "c_library", "it loses there for certain");
+    assert_eq!(chosen(1.15), "c_library", "it loses more than it gains");
+}
+
+/// Each state of the cache keeps its part: a program may find either.
+#[test]
+fn aligned_and_unaligned_ranges_share_the_part_of_their_state() {
+    let warm = |condition| Condition { warm: true, ..condition };
+    let figures = [
+        varying("c_library", COLD, 10.0, 1.02),
+        varying("c_library", UNALIGNED, 10.0, 2.0),
+        varying("c_library", warm(COLD), 10.0, 1.02),
+        varying("c_library", warm(UNALIGNED), 10.0, 1.02),
+    ];
+    let rows = table::rows(&figures, Operation::Clear, Cost::Throughput);
+    let row = &rows[&MIB];
+    let weights: BTreeMap<_, _> = table::weigh(row, &table::shared_conditions(row)).into_iter().collect();
+    let near = |condition: Condition, weight: f64| (weights[&condition] - weight).abs() < 0.01;
+    assert!(near(warm(COLD), 0.25) && near(warm(UNALIGNED), 0.25), "{weights:?}");
+    assert!(near(COLD, 0.46) && near(UNALIGNED, 0.04), "{weights:?}");
+}
+
+/// What small pages do at one length is known from the others, too.
+#[test]
+fn how_much_samples_vary_is_known_from_all_lengths() {
+    let mut figures = contradicting(3.0);
+    let once =
+        |it: &Figure| Figure { length: 2 * MIB, samples: 1, quartiles_ns: [it.median_ns; 2], ..it.clone() };
+    figures.extend(contradicting(3.0).iter().map(once));
+    let choices = choices(&figures, Operation::Clear, Situation::Throughput);
+    assert_eq!(choices.iter().map(|it| it.1.method.as_str()).collect::<Vec<_>>(), ["clzero"; 2]);
+}
