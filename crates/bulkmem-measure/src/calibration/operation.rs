@@ -306,23 +306,29 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             let groups: Vec<Vec<Trial>> = cells.into_iter().filter_map(group).collect();
             // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
-            let known = mem::take(&mut self.ledger.figures);
-            self.record_each(&groups, self.end_of_first(&lengths[index..], deadline).max(least), 1);
-            let compared = mem::replace(&mut self.ledger.figures, known);
-            self.add_libpmem(&compared);
+            let compared = self.compare(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
+            self.add_in_relation(&compared, |it| it.method == LIBPMEM);
         }
     }
 
-    /// Adds libpmem's figures, in relation to those that the other method has from the comparison with more of them, which stay.
-    fn add_libpmem(&mut self, compared: &[Figure]) {
-        for libpmem in compared.iter().filter(|it| it.method == LIBPMEM) {
-            let other = compared.iter().find(|it| it.method != LIBPMEM && it.condition == libpmem.condition);
-            let scale = other.and_then(|other| {
+    /// Measures groups of trials, and returns the figures without recording them.
+    fn compare(&mut self, groups: &[Vec<Trial>], end: Duration) -> Vec<Figure> {
+        let known = mem::take(&mut self.ledger.figures);
+        self.record_each(groups, end, 1);
+        mem::replace(&mut self.ledger.figures, known)
+    }
+
+    /// Adds the figures of some methods, in relation to those that another method of the same comparison has from before, which
+    /// stay.
+    fn add_in_relation(&mut self, compared: &[Figure], is_new: impl Fn(&Figure) -> bool) {
+        for new in compared.iter().filter(|it| is_new(it)) {
+            let others = compared.iter().filter(|it| !is_new(it) && it.condition == new.condition);
+            let scale = others.into_iter().find_map(|other| {
                 self.ledger.same_config(other).map(|known| known.median_ns / other.median_ns)
             });
             let Some(scale) = scale else { continue };
-            let quartiles_ns = libpmem.quartiles_ns.map(|ns| ns * scale);
-            self.ledger.add(Figure { median_ns: libpmem.median_ns * scale, quartiles_ns, ..libpmem.clone() });
+            let quartiles_ns = new.quartiles_ns.map(|ns| ns * scale);
+            self.ledger.add(Figure { median_ns: new.median_ns * scale, quartiles_ns, ..new.clone() });
         }
     }
 
@@ -353,23 +359,29 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         }
     }
 
-    /// Halves the widest interval in which the choice changes until none is wide, then intervals in which it stays, as
-    /// long as there is time.
+    /// Measures at both ends of each change of the choice what was not measured there, halves the widest interval in which the
+    /// choice changes until none is wide, then intervals in which it stays, as long as there is time.
     fn refine(&mut self, deadline: Duration) {
         let operation = self.operation;
-        let mut tried: Vec<(Cost, u64)> = Vec::new();
+        let mut tried: Vec<(Cost, u64, Option<Choice>)> = Vec::new();
         while !self.session.over(deadline) {
-            let intervals = Situation::ALL.into_iter().flat_map(|it| intervals(self.ledger, operation, it));
-            let untried = intervals.filter(|interval| !tried.contains(&(interval.cost, interval.middle)));
-            let Some(Interval { cost, middle, choices, .. }) =
+            let steps = Situation::ALL.into_iter().flat_map(|it| steps(self.ledger, operation, it));
+            let untried = steps.filter(|step| !tried.contains(&(step.cost, step.length, step.missing)));
+            let Some(Step { cost, length, choices, missing, .. }) =
                 untried.max_by(|a, b| a.urgency.total_cmp(&b.urgency))
             else {
                 break;
             };
-            tried.push((cost, middle));
-            self.session.report(format!("{operation}, {} (between)", bytes(middle)), None);
+            tried.push((cost, length, missing));
+            self.session.report(format!("{operation}, {} (between)", bytes(length)), None);
             // All conditions, however little time is left: a length that lacks one would be judged by the others.
-            self.record_each(&self.groups(cost, middle, &choices), deadline, 1);
+            let groups = self.groups(cost, length, &choices);
+            if missing.is_some() {
+                let compared = self.compare(&groups, deadline);
+                self.add_in_relation(&compared, |it| choice_of(it) == missing);
+            } else {
+                self.record_each(&groups, deadline, 1);
+            }
         }
     }
 
@@ -462,35 +474,56 @@ pub(super) fn chosen(choices: &[(u64, Key)], length: u64) -> Option<&Key> {
     choices.iter().rfind(|(from, _)| *from <= length).map(|(_, key)| key)
 }
 
-/// An interval between two measured lengths.
-struct Interval {
+/// What is to be measured around a change of the choice, or in a wide interval.
+struct Step {
     cost: Cost,
-    middle: u64,
-    /// The logarithm of the ratio of its ends; more if the choice changes.
+    length: u64,
+    /// The logarithm of the ratio of the interval's ends; more if the choice changes.
     urgency: f64,
     choices: Vec<Choice>,
+    /// That which is not measured at a length where others are.
+    missing: Option<Choice>,
 }
 
-/// Returns the intervals of a table that are wide enough to measure in.
-fn intervals(ledger: &Ledger, operation: Operation, situation: Situation) -> Vec<Interval> {
+/// Returns the intervals of a table that are wide enough to measure in, and the ends of changes that lack a choice.
+fn steps(ledger: &Ledger, operation: Operation, situation: Situation) -> Vec<Step> {
     let choices = derive::choices(&ledger.figures, operation, situation);
+    let cost = Cost::of(situation);
+    let rows = table::rows(&ledger.figures, operation, cost);
+    let among = |keys: [&Key; 2]| -> Vec<Choice> {
+        let c_library = method::c_library().does(operation).then(Key::c_library);
+        let keys: BTreeSet<Key> = keys.into_iter().cloned().chain(c_library).collect();
+        keys.iter().filter_map(Key::choice).collect()
+    };
+    let lacking = |pair: &[(u64, Key)]| -> Vec<Step> {
+        let [(low, old), (high, new)] = pair else { return Vec::new() };
+        let ends = [(*low, new), (*high, old)].into_iter();
+        // At longer lengths, there is time for what may be the fastest there.
+        let lacks = |length: u64, key: &Key| {
+            old != new && length < LONG && rows.get(&length).is_some_and(|row| !row.contains_key(key))
+        };
+        let ends = ends.filter(|(length, key)| lacks(*length, key));
+        let step = |(length, key): (u64, &Key)| {
+            let missing = Some(key.choice()?);
+            Some(Step { cost, length, urgency: 200.0, choices: among([old, new]), missing })
+        };
+        ends.filter_map(step).collect()
+    };
     let interval = |pair: &[(u64, Key)]| {
         let [(low, old), (high, new)] = pair else { return None };
         let width = (*high as f64 / *low as f64).ln();
         let middle = (*low as f64 * *high as f64).sqrt() as u64;
         // Whole cache lines, if it has at least two.
-        let middle = if middle >= 128 { middle / 64 * 64 } else { middle };
+        let length = if middle >= 128 { middle / 64 * 64 } else { middle };
         // Lengths within a factor of 1.25 of each other are not distinguished.
-        if width <= 2.0 * 1.25_f64.ln() || middle <= *low || middle >= (*high).min(LONG * 4) {
+        if width <= 2.0 * 1.25_f64.ln() || length <= *low || length >= (*high).min(LONG * 4) {
             return None;
         }
-        let mut keys = vec![old.clone(), new.clone()];
-        keys.extend(method::c_library().does(operation).then(Key::c_library));
-        keys.sort();
-        keys.dedup();
         let urgency = if old != new { 100.0 + width } else { width };
-        let cost = Cost::of(situation);
-        Some(Interval { cost, middle, urgency, choices: keys.iter().filter_map(Key::choice).collect() })
+        Some(Step { cost, length, urgency, choices: among([old, new]), missing: None })
     };
-    choices.windows(2).filter_map(interval).collect()
+    choices.windows(2).flat_map(|pair| lacking(pair).into_iter().chain(interval(pair))).collect()
 }
+
+#[cfg(test)]
+mod tests;

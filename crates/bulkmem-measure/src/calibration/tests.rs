@@ -15,7 +15,7 @@ use crate::engine::LIBPMEM;
 use crate::engine::cell::Cell;
 use crate::engine::memory_state::MemoryState;
 
-const SETTING: Setting = Setting {
+pub(super) const SETTING: Setting = Setting {
     mode: Mode::Default,
     second_level: 1 << 20,
     max_length: 1 << 30,
