@@ -57,7 +57,9 @@ same() {
             esac
             command+=(env "LD_PRELOAD=$library" "${variables[@]}")
         fi
-        if ! (cd "$folder" && "${command[@]}") >"$folder.log" 2>&1; then
+        # NumPy's tests leave thousands of temporary folders.
+        mkdir "$folder/tmp"
+        if ! (cd "$folder" && TMPDIR=$folder/tmp "${command[@]}") >"$folder.log" 2>&1; then
             echo "$name, $way: FAILED"
             tail -n 20 "$folder.log"
             failed=1
@@ -74,10 +76,11 @@ same() {
     done
 }
 
-# The verdict of each test, and their numbers without times.
+# The verdict of each test, and their numbers without times. Not the tests that run compilers and linters for half an hour.
 numpy() {
     "$@" /usr/bin/python3 -c 'import numpy
-raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider", "-rA", "--show-capture=no"]))' >all 2>&1 || tail -n 40 all
+ignored = [f"--ignore-glob=*/numpy/{it}/*" for it in ("distutils", "f2py", "typing")]
+raise SystemExit(not numpy.test(verbose=0, extra_argv=["-p", "no:cacheprovider", "-rA", "--show-capture=no", *ignored]))' >all 2>&1 || tail -n 40 all
     sed -nE 's/(, [0-9]* warning.*)? in [0-9.]*s.*//; /^(PASSED|FAILED|ERROR|XFAIL|XPASS) / { s/ - .*//; p }; /^[0-9]* (passed|failed)/p' all | sort
     grep -q '^[0-9]* passed' all
 }

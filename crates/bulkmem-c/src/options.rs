@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::ptr;
 
 use bulkmem::machine;
-use bulkmem::policy::Choice;
+use bulkmem::policy::{Choice, PolicyError};
 use bulkmem::{Durability, Operation, Threads};
 
 use crate::error::{Causes, Error, Failed, SOME, fail, has_memory};
@@ -121,7 +121,16 @@ impl Checked<'_> {
             let method = unsafe { CStr::from_ptr(given.method) };
             let choice = method.to_str().map_err(|error| unusable(&error))?;
             let choice =
-                Choice::parse(choice, operation, machine::features()).map_err(|error| unusable(&error))?;
+                Choice::parse(choice, operation, machine::features()).map_err(|error| match error {
+                    // Its text is about a list of methods for operations.
+                    PolicyError::Grammar { given } => fail(
+                        Error::Method,
+                        format_args!(
+                            "the method in the options: `{given}` is not of the form method or method[tunable=value,…]"
+                        ),
+                    ),
+                    error => unusable(&error),
+                })?;
             options.method(operation, choice).map_err(|error| unusable(&error))?
         };
         Ok(Checked { options, unfenced: given.flags & BULKMEM_NO_FENCE != 0 })

@@ -34,19 +34,25 @@ pub(crate) fn name_of(policy: Option<&Path>) -> String {
     policy.map_or("memory".to_owned(), |path| path.display().to_string())
 }
 
+/// Refuses variables that the library cannot follow. Warns of policy files that cannot be used.
+pub(crate) fn check() -> Result<(), Failure> {
+    for problem in policy::problems() {
+        // Without a policy file the library uses its defaults, and so does the command.
+        if !matches!(problem, PolicyError::Profile { .. }) {
+            return Err(Failure::usage(chain(&problem)).help(VARIABLES));
+        }
+    }
+    for refused in &Policy::global().origin().refused {
+        warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
+    }
+    Ok(())
+}
+
 impl ActivePolicy {
     /// Loads the policy from the environment and the policy files. Warns of files that cannot be used.
     pub(crate) fn load() -> Result<ActivePolicy, Failure> {
-        for problem in policy::problems() {
-            // Without a policy file the library uses its defaults, and so does the command.
-            if !matches!(problem, PolicyError::Profile { .. }) {
-                return Err(Failure::usage(chain(&problem)).help(VARIABLES));
-            }
-        }
+        check()?;
         let policy = Policy::global().clone();
-        for refused in &policy.origin().refused {
-            warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
-        }
         let mut profile = None;
         if let Basis::Profile { path: Some(path) } = &policy.origin().basis {
             profile = load_profile(path)?;

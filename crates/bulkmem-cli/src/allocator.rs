@@ -1,8 +1,9 @@
-//! The system's allocator, with an error message when no memory is left.
+//! The system's allocator, with an error message when no memory is left, and room for the stack.
 //!
 //! Rust would abort the process. Sizes of files are checked before they are read; this handles all other allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::mem::MaybeUninit;
 
 use crate::failure::FAILED;
 
@@ -44,6 +45,16 @@ pub(crate) fn share_one_heap() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1)
     };
+}
+
+/// Maps so much of the stack that it need not grow later: if the heap has taken what a limit on the address space leaves, a stack that
+/// must grow ends the process by a signal. A policy, which has 200 KB, is on the stack for a moment.
+#[inline(never)]
+pub(crate) fn reserve_stack() {
+    const BYTES: usize = 1 << 20;
+    let mut room = MaybeUninit::<[u8; BYTES]>::uninit();
+    // SAFETY: within the array; a byte may have any value.
+    unsafe { room.as_mut_ptr().cast::<u8>().write_volatile(0) };
 }
 
 /// Returns a pointer, or ends the process if it is null, without allocating or running destructors.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,8 +70,14 @@ impl Failure {
     pub(crate) fn cannot_run(program: &OsStr, error: &io::Error) -> Failure {
         let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
         let failure = Failure::new(format!("cannot run {}: {error}", program.display()));
-        Failure { code, ..failure }
-            .help("give the path of an executable file, or a name that is in one of the folders of PATH")
+        // A name without a slash is searched for in PATH.
+        let is_there = Path::new(program).components().count() > 1 && Path::new(program).exists();
+        let help = if is_there && code == 127 {
+            "the file is there, but not the interpreter that its first line names, or the dynamic linker that it needs"
+        } else {
+            "give the path of an executable file, or a name that is in one of the folders of PATH"
+        };
+        Failure { code, ..failure }.help(help)
     }
 
     pub(crate) fn help(mut self, help: impl Into<String>) -> Failure {

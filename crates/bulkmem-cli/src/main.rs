@@ -48,6 +48,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     allocator::share_one_heap();
+    allocator::reserve_stack();
     match Cli::try_parse() {
         Ok(cli) => {
             commands::run(cli.command, Cli::command).map_or_else(|failure| failure.report(), ExitCode::from)

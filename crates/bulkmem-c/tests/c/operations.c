@@ -182,6 +182,8 @@ static void bad_options(void)
     for (i = 0; i < sizeof methods / sizeof *methods; i++) {
         options.method = methods[i];
         REFUSED(BULKMEM_ERROR_METHOD);
+        CHECK(strstr(bulkmem_last_error(), "the method in the options: "));
+        CHECK(!strstr(bulkmem_last_error(), "operation:method"));
     }
     options.method = NULL;
     for (i = 0; i < sizeof options; i++) {

@@ -13,7 +13,7 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::active_policy::ActivePolicy;
+use crate::active_policy::{self, ActivePolicy};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::parsers;
@@ -56,7 +56,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     libpmem: bool,
     /// Let the policy decide on calls of at least this length; the C library does shorter ones [default: a quarter of the
-    /// last-level cache, or a shorter length from which a program gains even if it uses next what it wrote]
+    /// last-level cache, or a shorter length from which a program gains even if it uses next what it wrote]. The C library always
+    /// does calls shorter than 16 KiB
     #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
     from: Option<u64>,
     /// Have the kernel map the pages of new memory 512 KiB at a time, instead of one page fault for each 4 KiB, in copies, fills and
@@ -118,6 +119,10 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         super::kmod::hint_process()?;
     }
     if !args.histogram {
+        if preloads || args.libpmem {
+            // The libraries say nothing.
+            active_policy::check()?;
+        }
         return Err(cannot_run(command.exec()));
     }
     let active = ActivePolicy::load()?;
@@ -147,7 +152,9 @@ fn given_from() -> Result<Option<u64>, Failure> {
 
 /// The folder of a library.
 fn library_folder(library: &str) -> Result<PathBuf, Failure> {
-    let (folder, remedy) = if let Some(folder) = env::var_os("BULKMEM_LIBDIR") {
+    let (folder, remedy) = if let Some(folder) =
+        env::var_os("BULKMEM_LIBDIR").filter(|folder| !folder.is_empty())
+    {
         (PathBuf::from(folder), "correct BULKMEM_LIBDIR, or unset it".to_owned())
     } else {
         let command = env::current_exe().map_err(|error| Failure::new(format!("this command: {error}")))?;

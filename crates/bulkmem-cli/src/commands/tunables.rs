@@ -40,7 +40,7 @@ JSON: `glibc_tunables` (the value of the variable; null to leave it alone), `tun
 `limits`, `recommended`: bytes, or null), `gains` (each with `operation`, `size`, `alignment`, `cache`, `intent`, `page_size`, \
 `percent`, and its 95 % `interval`), `page_aliasing` (null if no copies are slow; `lengths`, `times`, `threshold`, `loss`), `text` (null if interrupted), `notes`, `complete`, `provenance`.")]
 pub(crate) struct TunablesArgs {
-    /// Time it may take
+    /// Time it may take; one sample of everything, which is always taken, takes some seconds, and more on a busy machine
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     budget: Duration,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -224,6 +225,33 @@ fn a_program_that_is_not_there_is_an_error_with_a_remedy() {
     let mut command = home.bulkmem();
     command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "/"]);
     command.assert().code(126).stderr(contains("error: cannot run /: ").and(contains("\nhelp: ")));
+    let script = home.path().join("script");
+    fs::write(&script, "#!/no/interpreter\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = home.bulkmem();
+    command.env("BULKMEM_LIBDIR", "lib/bulkmem").args(["run", "--libpmem", "--", "./script"]);
+    command
+        .assert()
+        .code(127)
+        .stderr(contains("error: cannot run ./script: ").and(contains("not the interpreter")));
+}
+
+/// The library that is loaded would say nothing.
+#[test]
+fn invalid_variables_are_refused_and_files_that_are_not_used_are_named() {
+    let home = Home::new();
+    library(&home);
+    let with = |variable: &str, value: &str, options: &[&str]| {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env(variable, value);
+        command.arg("run").args(options).args(["--", "echo", "ran"]).assert()
+    };
+    for options in [&[][..], &["--libpmem"]] {
+        let refused = with("BULKMEM_METHOD", "nonsense", options).code(2).stdout("");
+        refused.stderr(contains("BULKMEM_METHOD").and(contains("\nhelp: ")));
+        let warned = with("BULKMEM_PROFILE", "/no/file", options).success().stdout("ran\n");
+        warned.stderr(contains("/no/file is not used: there is no such file"));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::engine::{
 };
 
 pub(crate) const ONE_THREAD: &str = "only one thread is counted; let --threads include 1";
-pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more";
+pub(crate) const SINGLE: &str = "each figure is a single sample: how much it varies is not known, and nothing is concluded; give --runs 5 or more, or a longer --budget";
 
 /// A measurement with its options.
 pub trait Measure {

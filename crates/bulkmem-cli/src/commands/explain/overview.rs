@@ -116,8 +116,9 @@ impl Overview {
         let libpmem =
             self.gains.iter().filter_map(|it| Some(format!("{} {}", it.operation, it.over_libpmem()?)));
         let libpmem = libpmem.collect::<Vec<_>>().join("; ");
-        let libpmem =
-            (!libpmem.is_empty()).then(|| ("× libpmem", format!("{libpmem} (geometric means, too)")));
+        let libpmem = (!libpmem.is_empty()).then(|| {
+            ("× libpmem", format!("{libpmem} (PMDK's make the bytes durable; geometric means, too)"))
+        });
         let threads = match policy.threads(Operation::Copy, 1 << 30) {
             1 => String::new(),
             threads => format!(" ({threads} for a copy of 1G)"),

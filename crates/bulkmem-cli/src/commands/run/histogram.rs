@@ -253,11 +253,15 @@ impl Preloaded<'_> {
         all.map(|(operation, it)| (operation.name(), from(it.policy_from))).collect()
     }
 
-    /// The choices for a call that the policy decides on.
-    fn branches(&self, operation: Operation, length: usize) -> Option<Branches> {
+    /// The choices for a call that the policy decides on, and the cost by which they were chosen.
+    fn branches(&self, operation: Operation, length: usize) -> Option<(Branches, Cost)> {
         let (_, thresholds) = OPERATIONS.iter().zip(&self.thresholds).find(|(of, _)| **of == operation)?;
-        let intent = if length < thresholds.reused_below { Intent::Reuse } else { Intent::Throughput };
-        Branches::find(self.policy, operation, length, intent, 1)
+        let (intent, cost) = if length < thresholds.reused_below {
+            (Intent::Reuse, Cost::Reuse)
+        } else {
+            (Intent::Throughput, Cost::Throughput)
+        };
+        Some((Branches::find(self.policy, operation, length, intent, 1)?, cost))
     }
 }
 
@@ -300,21 +304,21 @@ impl Length {
     }
 
     /// Finds the policy's choices for the mean length above the threshold, which it returns too.
-    fn choose(&mut self, policy: &Preloaded<'_>) -> Option<(u64, Branches)> {
+    fn choose(&mut self, policy: &Preloaded<'_>) -> Option<(u64, Branches, Cost)> {
         let mean = self.tally.above_threshold.bytes.checked_div(self.tally.above_threshold.calls)?;
-        let branches = policy.branches(self.operation, mean as usize)?;
+        let (branches, cost) = policy.branches(self.operation, mean as usize)?;
         let (cached, uncached) = (branches.cached.to_string(), branches.uncached.to_string());
         self.methods = Some(Methods { cached, uncached });
-        Some((mean, branches))
+        Some((mean, branches, cost))
     }
 
     /// Predicts the saving of the policy's choices from the measurements nearest to the mean length.
     fn predict(&mut self, policy: &Preloaded<'_>, series: &[Series<'_>]) {
-        let Some((mean, branches)) = self.choose(policy) else { return };
+        let Some((mean, branches, cost)) = self.choose(policy) else { return };
         let bytes = self.tally.above_threshold.bytes;
         let saving = |state| {
             let choice = branches.choice(state == CacheState::Warm);
-            let cell = lengths::measured(series, self.operation, mean, state, Cost::Throughput, choice)?;
+            let cell = lengths::measured(series, self.operation, mean, state, cost, choice)?;
             let ns = bytes as f64 / cell.gb_per_s? * (cell.times_c_library? - 1.0);
             Some(Saving { ns, bytes })
         };

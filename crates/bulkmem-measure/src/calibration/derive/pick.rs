@@ -39,7 +39,7 @@ struct Scored<'a> {
 }
 
 /// Returns the candidates of a row that can be compared, best first, and the conditions that they are compared in.
-fn scored(row: &Row) -> (Vec<Scored<'_>>, Weighted) {
+fn scored(row: &Row) -> (Vec<Scored<'_>>, Vec<Weighted>) {
     let conditions = shared_conditions(row);
     let comparable = row.iter().filter(|(_, figures)| figures.covers(&conditions));
     let conditions = weigh(row, &conditions);
@@ -51,7 +51,7 @@ fn scored(row: &Row) -> (Vec<Scored<'_>>, Weighted) {
 }
 
 /// Returns the least difference between two candidates that counts, as a ratio minus 1.
-fn noise(a: &Figures, b: &Figures, conditions: &Weighted) -> f64 {
+fn noise(a: &Figures, b: &Figures, conditions: &[Weighted]) -> f64 {
     let pairs: Vec<_> =
         conditions.iter().map(|(it, weight)| (*weight, &a.0[it].summary, &b.0[it].summary)).collect();
     noise_of(&pairs, least_noise(a, b, conditions))
@@ -67,7 +67,7 @@ pub(crate) fn noise_of(pairs: &[(f64, &Summary, &Summary)], least: f64) -> f64 {
 }
 
 /// Returns the least noise to assume: few samples do not show how much they vary.
-fn least_noise(a: &Figures, b: &Figures, conditions: &Weighted) -> f64 {
+fn least_noise(a: &Figures, b: &Figures, conditions: &[Weighted]) -> f64 {
     match a.samples_in(conditions).min(b.samples_in(conditions)) {
         0..FEWEST_SAMPLES => 4.0 * NOISE,
         FEWEST_SAMPLES..5 => 2.0 * NOISE,
@@ -92,7 +92,7 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
     let noise = |condition| {
         // A single sample of either may be a disturbed one.
         let single = figures.samples(&[condition]).min(c_library.samples(&[condition])) < 2;
-        if single { MOST_NOISE } else { noise(figures, c_library, &vec![(condition, 1.0)]) }
+        if single { MOST_NOISE } else { noise(figures, c_library, &[(condition, 1.0)]) }
     };
     let least = |condition| -noise(condition).ln_1p().max(allowed);
     // Samples that vary more have more than one speed, and a median may be that of either.
@@ -252,7 +252,7 @@ pub(super) fn why_least_disturbing(key: &Key, rows: &[&Row]) -> String {
 }
 
 /// True if one candidate disturbs cached memory more than the other, by more than the samples vary.
-fn disturbs_more(a: &Figures, b: &Figures, conditions: &Weighted) -> bool {
+fn disturbs_more(a: &Figures, b: &Figures, conditions: &[Weighted]) -> bool {
     conditions.iter().any(|(condition, _)| {
         let (a, b) = (&a.0[condition], &b.0[condition]);
         let blur = a.summary.half_width().hypot(b.summary.half_width()).max(NOISE / 3.0 * b.ns());

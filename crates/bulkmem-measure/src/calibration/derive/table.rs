@@ -64,8 +64,8 @@ const QUARTILES: f64 = 1.35;
 /// Fewer samples do not show how much they vary.
 const ENOUGH: u32 = 5;
 
-/// Conditions with how much each counts, which is 1 in all.
-pub(crate) type Weighted = Vec<(Condition, f64)>;
+/// A condition with how much it counts; all together count 1.
+pub(crate) type Weighted = (Condition, f64);
 
 /// All candidates at one length.
 pub(crate) type Row = BTreeMap<Key, Figures>;
@@ -136,7 +136,7 @@ pub(crate) fn shared_conditions(row: &Row) -> Vec<Condition> {
 /// Returns how much each condition counts: all the same, but for aligned and unaligned ranges in the same condition otherwise, which share
 /// their part by how much their samples vary. Some virtual machines take ten times as long for one sample of small pages as for the
 /// next: by chance, a candidate would gain or lose more there than it can elsewhere.
-pub(crate) fn weigh(row: &Row, conditions: &[Condition]) -> Weighted {
+pub(crate) fn weigh(row: &Row, conditions: &[Condition]) -> Vec<Weighted> {
     let certainty = |condition: &Condition| {
         let spread = row.values().find_map(|figures| figures.0.get(condition)).map_or(0.0, |it| it.spread);
         1.0 / (LITTLE_SPREAD.powi(2) + spread.powi(2))
@@ -156,11 +156,11 @@ impl Figures {
     }
 
     /// Returns the mean logarithm of the times in these conditions, which must all be covered.
-    pub(crate) fn score(&self, conditions: &Weighted, time: impl Fn(&Timing) -> f64) -> f64 {
+    pub(crate) fn score(&self, conditions: &[Weighted], time: impl Fn(&Timing) -> f64) -> f64 {
         conditions.iter().map(|(condition, weight)| weight * time(&self.0[condition]).ln()).sum()
     }
 
-    pub(crate) fn samples_in(&self, conditions: &Weighted) -> u32 {
+    pub(crate) fn samples_in(&self, conditions: &[Weighted]) -> u32 {
         conditions.iter().map(|(condition, _)| self.samples(&[*condition])).min().unwrap_or_default()
     }
 
