@@ -12,7 +12,7 @@ machine quiet meanwhile), and writes a report. It writes to $TARGET_DIR, to your
 says where), bulkmem-results.json and bulkmem-report.html."
 
 need_tools
-if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1'; then
+if ! has_library libpmem.so.1; then
     missing "libpmem, a peer to compare with; bulkmem works without it (Debian: apt-get install libpmem1)"
 fi
 

@@ -13,7 +13,7 @@ to $TARGET_DIR and, for the kernels it fetches, to ${BULKMEM_KMOD_CACHE:-${XDG_C
 that tests need where they are missing and that is possible."
 
 need_tools
-if ! ldconfig -p 2>/dev/null | grep -q 'libpmem\.so\.1' && ! install_packages libpmem1; then
+if ! has_library libpmem.so.1 && ! install_packages libpmem1; then
     missing "libpmem, one of the peers and what ours is compared with (Debian: apt-get install libpmem1)"
 fi
 
