@@ -8,7 +8,7 @@ use crate::commands::{lengths, ways};
 pub(super) fn section(machines: &[Machine<'_>]) -> Option<Section> {
     let mut section = Section {
         id: "ways",
-        title: "Three ways to use it",
+        title: "Ways to use it",
         intro: &[
             "Programs that remain unchanged use the policy only from some length on, and below a quarter of the last-level cache its methods for bytes that are read next. Gains are times the speed of the C \
                   library and of libpmem, geometric means of 64 KiB, 1 MiB, 16 MiB and 1 GiB as calibration measured them, without the time \
