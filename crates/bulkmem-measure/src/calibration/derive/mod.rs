@@ -357,7 +357,8 @@ fn crossing(
         let barred = c_library.as_ref().is_some_and(|(plain, shared)| {
             let gains = gains(*plain, new, shared);
             let allowed = pick::allowed_loss(gains.iter().copied()).max(NOISE.ln_1p());
-            gains.iter().any(|gain| *gain < -allowed)
+            let tells = |it: &Condition| new.1.0[it].tells();
+            shared.iter().zip(gains).any(|(it, gain)| tells(it) && gain < -allowed)
         });
         gain > 0.0 && !barred
     };

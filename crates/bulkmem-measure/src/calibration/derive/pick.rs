@@ -7,7 +7,7 @@ use bulkmem::method::{self, CacheEffect};
 use crate::calibration::Condition;
 use crate::calibration::derive::segments::Regrets;
 use crate::calibration::derive::table::{
-    FEWEST_SAMPLES, Figures, Key, LITTLE_SPREAD, Row, Timing, Weighted, shared_conditions, weigh,
+    FEWEST_SAMPLES, Figures, Key, Row, Timing, Weighted, shared_conditions, weigh,
 };
 use crate::calibration::search::spares_cache;
 use crate::engine::stats::Summary;
@@ -68,7 +68,8 @@ pub(crate) fn noise_of(pairs: &[(f64, &Summary, &Summary)], least: f64) -> f64 {
 
 /// Returns the least noise to assume: few samples do not show how much they vary.
 fn least_noise(a: &Figures, b: &Figures, conditions: &[Weighted]) -> f64 {
-    match a.samples_in(conditions).min(b.samples_in(conditions)) {
+    let samples = |figures: &Figures| figures.samples(conditions.iter().map(|(it, _)| it));
+    match samples(a).min(samples(b)) {
         0..FEWEST_SAMPLES => 4.0 * NOISE,
         FEWEST_SAMPLES..5 => 2.0 * NOISE,
         5..MANY_SAMPLES => NOISE,
@@ -95,9 +96,7 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
         if single { MOST_NOISE } else { noise(figures, c_library, &[(condition, 1.0)]) }
     };
     let least = |condition| -noise(condition).ln_1p().max(allowed);
-    // Samples that vary more have more than one speed, and a median may be that of either.
-    let tells = |condition: &Condition| figures.0[condition].spread <= LITTLE_SPREAD;
-    gains.iter().filter(|(it, _)| tells(it)).all(|&(condition, gain)| gain >= least(condition))
+    gains.iter().filter(|(it, _)| figures.0[it].tells()).all(|&(condition, gain)| gain >= least(condition))
 }
 
 pub(super) fn fastest(row: &Row) -> Regrets {
@@ -181,7 +180,7 @@ impl<'r> Comparison<'r> {
             }
             lengths += 1;
             most = most.max(conditions.len());
-            least = least.min(own.figures.samples_in(&conditions));
+            least = least.min(own.figures.samples(conditions.iter().map(|(it, _)| it)));
         }
         // Those that were measured at most of the lengths, if there are any: the mean of one length says little.
         let longest = times.values().map(Vec::len).max().unwrap_or_default();

@@ -9,7 +9,7 @@ use bulkmem::policy::Choice;
 use crate::calibration::plan::LONG;
 use crate::calibration::{Condition, Cost, Figure};
 use crate::engine::LIBPMEM;
-use crate::engine::stats::{Summary, median};
+use crate::engine::stats::{ENOUGH, Summary, median};
 
 /// A method, which may be unknown, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,12 @@ impl Timing {
         self.summary.median
     }
 
+    /// False if samples of its condition vary by so much that they have more than one speed: the median may be that of either, and
+    /// bars nothing.
+    pub(crate) fn tells(&self) -> bool {
+        self.spread <= LITTLE_SPREAD
+    }
+
     /// Time of the operation alone, for a figure of the cost `stream`.
     pub(crate) fn operation_ns(&self) -> f64 {
         (self.ns() - self.disturbance_ns.max(0.0)).max(f64::MIN_POSITIVE)
@@ -61,8 +67,6 @@ impl Timing {
 pub(crate) const LITTLE_SPREAD: f64 = 0.3;
 /// Interquartile ranges of a normal distribution are so many standard deviations.
 const QUARTILES: f64 = 1.35;
-/// Fewer samples do not show how much they vary.
-const ENOUGH: u32 = 5;
 
 /// A condition with how much it counts; all together count 1.
 pub(crate) type Weighted = (Condition, f64);
@@ -77,9 +81,10 @@ pub(crate) const FEWEST_SAMPLES: u32 = 3;
 /// are not finite, or leave no time for the operation itself. The pages of unaligned ranges depend on the length, so that they are no
 /// condition to compare lengths by.
 pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTreeMap<u64, Row> {
-    let spreads = spreads(figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost)));
+    let own = || figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0);
+    let spreads = spreads(own());
     let mut rows: BTreeMap<u64, Row> = BTreeMap::new();
-    for it in figures.iter().filter(|it| (it.operation, it.cost) == (operation, cost) && it.length > 0) {
+    for it in own() {
         let (median, quartiles, samples) = (it.median_ns, it.quartiles_ns, it.samples);
         let disturbance_ns = it.disturbance_ns.unwrap_or_default();
         let finite = [median, quartiles[0], quartiles[1], disturbance_ns].iter().all(|ns| ns.is_finite());
@@ -160,11 +165,7 @@ impl Figures {
         conditions.iter().map(|(condition, weight)| weight * time(&self.0[condition]).ln()).sum()
     }
 
-    pub(crate) fn samples_in(&self, conditions: &[Weighted]) -> u32 {
-        conditions.iter().map(|(condition, _)| self.samples(&[*condition])).min().unwrap_or_default()
-    }
-
-    pub(crate) fn samples(&self, conditions: &[Condition]) -> u32 {
-        conditions.iter().map(|condition| self.0[condition].summary.samples).min().unwrap_or_default()
+    pub(crate) fn samples<'c>(&self, conditions: impl IntoIterator<Item = &'c Condition>) -> u32 {
+        conditions.into_iter().map(|it| self.0[it].summary.samples).min().unwrap_or_default()
     }
 }

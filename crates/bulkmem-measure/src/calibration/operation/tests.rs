@@ -1,3 +1,5 @@
+//! What calibration measures around a change of the choice.
+
 use std::sync::atomic::AtomicBool;
 
 use bulkmem::method::Parameters;
@@ -25,6 +27,16 @@ fn figure(method: &str, length: u64, gb_per_s: f64) -> Figure {
     }
 }
 
+/// The choice changes, and neither was measured where the other is.
+fn one_at_each_end() -> [Figure; 4] {
+    [
+        figure("c_library", 4 * MIB, 5.0),
+        figure("portable", 4 * MIB, 20.0),
+        figure("c_library", 16 * MIB, 5.0),
+        figure("movnti", 16 * MIB, 10.0),
+    ]
+}
+
 fn ledger(figures: &[Figure]) -> Ledger {
     Ledger { figures: figures.to_vec(), ..Ledger::default() }
 }
@@ -39,12 +51,7 @@ fn missing(ledger: &Ledger) -> Vec<(u64, &'static str)> {
 /// The best choice up to some length would be the best beyond, too, but nobody tried.
 #[test]
 fn a_change_is_compared_at_both_its_ends_first() {
-    let at_both = [
-        figure("c_library", 4 * MIB, 5.0),
-        figure("portable", 4 * MIB, 20.0),
-        figure("c_library", 16 * MIB, 5.0),
-        figure("movnti", 16 * MIB, 10.0),
-    ];
+    let at_both = one_at_each_end();
     assert_eq!(missing(&ledger(&at_both)), [(4 * MIB, "movnti"), (16 * MIB, "portable")]);
     let mut complete = at_both.to_vec();
     complete.extend([figure("movnti", 4 * MIB, 10.0), figure("portable", 16 * MIB, 8.0)]);
@@ -59,12 +66,7 @@ fn a_change_is_compared_at_both_its_ends_first() {
 /// The machine has become half as fast since the others were measured.
 #[test]
 fn what_was_missing_is_added_in_relation_to_what_is_known() {
-    let figures = [
-        figure("c_library", 4 * MIB, 5.0),
-        figure("portable", 4 * MIB, 20.0),
-        figure("c_library", 16 * MIB, 5.0),
-        figure("movnti", 16 * MIB, 10.0),
-    ];
+    let figures = one_at_each_end();
     let answer = |cell: &Cell, choice: &Choice| {
         let gb_per_s = match choice.method.name {
             "portable" => 9.0,
@@ -77,13 +79,13 @@ fn what_was_missing_is_added_in_relation_to_what_is_known() {
     let mut quiet = |_: &Progress| {};
     let mut session = Session::new(Planted::new(0.0, answer), &stop, &mut quiet, Duration::from_secs(20));
     let mut ledger = ledger(&figures);
-    let run = OperationRun {
+    let mut run = OperationRun {
         session: &mut session,
         setting: &SETTING,
         ledger: &mut ledger,
         operation: Operation::Clear,
     };
-    { run }.refine(Duration::from_secs(10));
+    run.refine(Duration::from_secs(10));
     let speed = |method: &str, length: u64| {
         let mut own = ledger.figures.iter().filter(|it| (&*it.method, it.length) == (method, length));
         let own = own.find(|it| it.condition == COLD).unwrap();

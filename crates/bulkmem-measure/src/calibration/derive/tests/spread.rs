@@ -57,3 +57,27 @@ fn how_much_samples_vary_is_known_from_all_lengths() {
     let choices = choices(&figures, Operation::Clear, Situation::Throughput);
     assert_eq!(choices.iter().map(|it| it.1.method.as_str()).collect::<Vec<_>>(), ["clzero"; 2]);
 }
+
+/// Nor does it move the threshold between two lengths to the upper one.
+#[test]
+fn a_condition_that_varies_tenfold_moves_no_threshold() {
+    let at = |length: u64, c_library: f64, clzero: f64| {
+        let of = |method, aligned| {
+            [varying(method, COLD, aligned, 1.02), varying(method, UNALIGNED, aligned.min(9.0), 3.0)]
+        };
+        let slower = |it: Figure| match it.condition.aligned {
+            false if it.method == "clzero" => Figure { median_ns: it.median_ns * 1.1, ..it },
+            _ => it,
+        };
+        let times = length as f64 / MIB as f64;
+        [of("c_library", c_library), of("clzero", clzero)].concat().into_iter().map(slower).map(move |it| {
+            let quartiles_ns = it.quartiles_ns.map(|ns| ns * times);
+            Figure { length, median_ns: it.median_ns * times, quartiles_ns, ..it }
+        })
+    };
+    let figures: Vec<Figure> = at(MIB, 20.0, 10.0).chain(at(4 * MIB, 10.0, 40.0)).collect();
+    let rules = derive_policy(&figures).rules;
+    let rule = rules.iter().find(|it| it.situation == Situation::Throughput && it.method == "clzero");
+    // Aligned ranges cross at a third of the way: 1.6 MiB.
+    assert!((MIB..2 * MIB).contains(&rule.unwrap().from), "{rule:?}");
+}
