@@ -7,10 +7,10 @@ use crate::kernel::{Kernel, Memory, Step};
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, INTERVAL, Look};
 use crate::populate;
-use crate::probe::{self, HUGE_PAGE};
+use crate::probe::{self, Found, HUGE_PAGE};
 
-/// Bytes from a look to the next while stores bypass the cache: each look makes them drain, which takes as long as 100 KiB.
-/// A look is at no longer range.
+/// Bytes from a look to the next while stores bypass the cache, since each look makes them drain, which takes as long as 100 KiB, and
+/// while all places of a look are cached, since to begin the work again takes longer than the look. A look is at no longer range.
 const LONGEST_INTERVAL: usize = 16 << 20;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
@@ -76,17 +76,18 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             let found =
                 unsafe { probe::look_at(self.look, memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
             self.count(found);
-            let verdict = found.map(|(verdict, reaching)| match verdict {
-                CacheVerdict::Unmapped if huge_from.is_some_and(|from| reaching >= from) => {
+            let verdict = found.map(|found| match found.verdict {
+                CacheVerdict::Unmapped if huge_from.is_some_and(|from| found.reaching >= from) => {
                     CacheVerdict::Uncached
                 }
                 verdict => verdict,
             });
             let step = self.step(verdict);
             let may_be_cut = verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
-            let interval = if step.weak { LONGEST_INTERVAL } else { INTERVAL };
+            let throughout = found.is_some_and(|found| found.cached_throughout);
+            let interval = if step.weak || throughout { LONGEST_INTERVAL } else { INTERVAL };
             let mut length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
-            if length < rest && matches!(found, Some((CacheVerdict::Unmapped, _))) {
+            if length < rest && found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped) {
                 // So that the next look does not begin in a huge page that this work maps.
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
@@ -125,7 +126,7 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             // SAFETY: passed on from the caller; the piece is long enough, and as in `by_interval`.
             let found = unsafe { probe::look_at(self.look, memory, piece.clone(), &mut clock) };
             self.count(found);
-            let found = found.map(|(verdict, _)| verdict);
+            let found = found.map(|found| found.verdict);
             let (verdict, known) = if part_of_total {
                 // Each part has its own pages to map.
                 let populates = found == Some(CacheVerdict::Unmapped) && self.steps.populated().is_some();
@@ -165,9 +166,9 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
     }
 
     #[inline(always)]
-    fn count(&self, found: Option<(CacheVerdict, u64)>) {
-        if let Some((verdict, _)) = found {
-            self.stream.count(verdict);
+    fn count(&self, found: Option<Found>) {
+        if let Some(found) = found {
+            self.stream.count(found.verdict);
         }
     }
 
@@ -394,7 +395,7 @@ mod tests {
     fn it_looks_again_after_each_interval() {
         let (c, u) = ((b'c', INTERVAL), (b'u', LONGEST_INTERVAL));
         let looks = [
-            FINDS_CACHED,
+            FINDS_ONE_CACHED,
             FINDS_CACHED,
             FINDS_ALL_UNCACHED,
             FINDS_ONE_CACHED,
@@ -403,19 +404,18 @@ mod tests {
             FINDS_CACHED,
         ];
         let mut looking = without_unmapped();
-        let expected = [(b'c', 2 * INTERVAL), u, c, (b'u', 2 * LONGEST_INTERVAL), c];
+        let expected = [(b'c', INTERVAL + LONGEST_INTERVAL), u, c, (b'u', 2 * LONGEST_INTERVAL), c];
         let length = expected.iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(run(&looking, length, &looks), (expected.to_vec(), true));
-        let length = INTERVAL + WORTH_ANOTHER - 1;
-        assert_eq!(
-            run(&looking, length, &[FINDS_CACHED]),
-            (vec![(b'c', length)], false),
-            "not worth another look"
-        );
-        assert_eq!(
-            run(&looking, length + 1, &[FINDS_CACHED, FINDS_UNCACHED]),
-            (vec![c, (b'u', WORTH_ANOTHER)], true)
-        );
+        for (interval, finds) in [(INTERVAL, FINDS_ONE_CACHED), (LONGEST_INTERVAL, FINDS_CACHED)] {
+            let length = interval + WORTH_ANOTHER;
+            let not_worth_another = length - 1;
+            assert_eq!(run(&looking, not_worth_another, &[finds]), (vec![(b'c', not_worth_another)], false));
+            assert_eq!(
+                run(&looking, length, &[finds, FINDS_UNCACHED]),
+                (vec![(b'c', interval), (b'u', WORTH_ANOTHER)], true)
+            );
+        }
         looking.steps.uncached_may_be_cut = false;
         let length = 3 * LONGEST_INTERVAL;
         assert_eq!(
@@ -592,8 +592,9 @@ mod tests {
     fn verdicts_are_counted() {
         let looking = looking();
         let length = 3 * INTERVAL + 2 * LONGEST_INTERVAL + WORTH_ANOTHER;
-        let (cached, uncached) = ([FINDS_CACHED; 6], [FINDS_UNCACHED, FINDS_ALL_UNCACHED].repeat(2));
-        run(&looking, length, &[&cached[..], &uncached, &[FINDS_UNMAPPED]].concat());
+        let (cached, uncached) =
+            ([FINDS_CACHED, FINDS_ONE_CACHED].repeat(3), [FINDS_UNCACHED, FINDS_ALL_UNCACHED].repeat(2));
+        run(&looking, length, &[&cached[..], &uncached[..], &[FINDS_UNMAPPED]].concat());
         assert_eq!(looking.stream.counts(), [3, 2, 1]);
     }
 }

@@ -42,7 +42,17 @@ pub struct Times {
     pub storing: Option<u64>,
 }
 
-/// Looks at a piece. Returns the verdict with the ticks until its pages were reached; `None` if the clock fails.
+/// What a look found.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) verdict: CacheVerdict,
+    /// Ticks until the pages were reached.
+    pub(crate) reaching: u64,
+    /// Whether the verdict is “cached” for all places, which are spread over the piece, and not for a part of them.
+    pub(crate) cached_throughout: bool,
+}
+
+/// Looks at a piece. `None` if the clock fails.
 ///
 /// # Safety
 /// The piece has at least [`LEAST`] bytes and is valid for writes, and that of the source for reads, if there is one; they do not
@@ -53,7 +63,7 @@ pub(crate) unsafe fn look_at(
     memory: &Memory,
     piece: Range<usize>,
     clock: &mut impl FnMut() -> u64,
-) -> Option<(CacheVerdict, u64)> {
+) -> Option<Found> {
     // SAFETY: passed on from the caller.
     unsafe {
         if piece.len() > HUGE_PAGE {
@@ -74,13 +84,13 @@ unsafe fn look_at_long(
     memory: &Memory,
     piece: Range<usize>,
     clock: &mut impl FnMut() -> u64,
-) -> Option<(CacheVerdict, u64)> {
+) -> Option<Found> {
     // SAFETY: passed on from the caller.
     unsafe {
         if look.unmapped.is_some() {
             let beginning = piece.start..piece.start + BEGINNING;
             let found = take_and_judge(look, memory, beginning, clock);
-            if matches!(found, Some((CacheVerdict::Unmapped, _))) {
+            if found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped) {
                 return found;
             }
         }
@@ -96,19 +106,25 @@ unsafe fn take_and_judge(
     memory: &Memory,
     piece: Range<usize>,
     clock: &mut impl FnMut() -> u64,
-) -> Option<(CacheVerdict, u64)> {
+) -> Option<Found> {
     // SAFETY: passed on from the caller.
-    let times = unsafe { take(memory, piece, look.cached_below, clock) };
-    Some((look.judge(times.reaching, times.storing)?, times.reaching))
+    let (Times { reaching, storing }, of_all) = unsafe { take(memory, piece, look.cached_below, clock) };
+    let verdict = look.judge(reaching, storing)?;
+    Some(Found { verdict, reaching, cached_throughout: of_all && verdict == CacheVerdict::Cached })
 }
 
 /// Takes the times of a piece. The second stores are for pages that were not reached in fewer than `enough` ticks, and single
-/// ones for long pieces that took so long, too.
+/// ones for long pieces that took so long, too. Returns also whether the times are those of all places, and not of the fastest.
 ///
 /// # Safety
 /// As [`look_at`].
 #[inline(always)]
-unsafe fn take(memory: &Memory, piece: Range<usize>, enough: u64, clock: &mut impl FnMut() -> u64) -> Times {
+unsafe fn take(
+    memory: &Memory,
+    piece: Range<usize>,
+    enough: u64,
+    clock: &mut impl FnMut() -> u64,
+) -> (Times, bool) {
     debug_assert!(piece.len() >= LEAST);
     let places = places(memory.dst.addr().wrapping_add(piece.start), piece.len());
     let store = |place: usize, word: u64| {
@@ -129,14 +145,17 @@ unsafe fn take(memory: &Memory, piece: Range<usize>, enough: u64, clock: &mut im
     let reached = clock();
     let reaching = reached.wrapping_sub(start);
     if reaching < enough {
-        return Times { reaching, storing: None };
+        return (Times { reaching, storing: None }, true);
     }
     for ([_, place, _], word) in places.iter().zip(second) {
         store(*place, word);
     }
     method::drain();
     let together = clock().wrapping_sub(reached);
-    let storing = if piece.len() > LONG && together >= enough {
+    let of_all = piece.len() <= LONG || together < enough;
+    let storing = if of_all {
+        together
+    } else {
         let third = places.map(|it| it[2]);
         let words = words(third);
         let mut last = clock();
@@ -146,10 +165,8 @@ unsafe fn take(memory: &Memory, piece: Range<usize>, enough: u64, clock: &mut im
             let now = clock();
             fastest.min(now.wrapping_sub(std::mem::replace(&mut last, now)))
         })
-    } else {
-        together
     };
-    Times { reaching, storing: Some(storing) }
+    (Times { reaching, storing: Some(storing) }, of_all)
 }
 
 /// Takes both times of a fill's destination, or of a copy's, as a call that looks at it.
@@ -163,7 +180,7 @@ pub unsafe fn times(dst: *mut u8, src: *const u8, length: usize, byte: u8) -> Ti
     let memory =
         if src.is_null() { Memory::filled(dst, length, byte) } else { Memory::copied(dst, src, length) };
     // SAFETY: passed on from the caller.
-    unsafe { take(&memory, 0..length, 0, &mut crate::clock::ticks) }
+    unsafe { take(&memory, 0..length, 0, &mut crate::clock::ticks).0 }
 }
 
 /// The places of a range that begins at an address: for each, where its stores go, as offsets, at beginnings of lines of one page.
@@ -233,7 +250,7 @@ mod tests {
         let memory = Memory::copied(copy.as_mut_ptr(), source.as_ptr(), source.len());
         let mut clock = [10, 15, 17].into_iter();
         // SAFETY: both ranges are valid, and apart.
-        let times = unsafe { take(&memory, piece.clone(), 5, &mut || clock.next().unwrap()) };
+        let (times, _) = unsafe { take(&memory, piece.clone(), 5, &mut || clock.next().unwrap()) };
         assert_eq!(times, Times { reaching: 5, storing: Some(2) });
         let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
         assert_eq!(written.len(), 2 * PLACES * 8);
@@ -244,8 +261,8 @@ mod tests {
         let piece = LONG / 2 + 5..source.len() - LONG / 4;
         let memory = Memory::copied(copy.as_mut_ptr(), source.as_ptr(), source.len());
         // SAFETY: as above.
-        let times = unsafe { take(&memory, piece.clone(), 0, &mut || 0) };
-        assert_eq!(times, Times { reaching: 0, storing: Some(0) });
+        let (times, of_all) = unsafe { take(&memory, piece.clone(), 0, &mut || 0) };
+        assert_eq!((times, of_all), (Times { reaching: 0, storing: Some(0) }, false));
         let written: Vec<usize> = (0..copy.len()).filter(|at| copy[*at] != 0).collect();
         assert_eq!(written.len(), 3 * PLACES * 8);
         assert!(written.iter().all(|at| piece.contains(at) && copy[*at] == source[*at]));
@@ -260,19 +277,19 @@ mod tests {
             let memory = Memory::filled(start, length, 0xA5);
             let (mut now, mut steps) = (7, steps.iter());
             // SAFETY: the range is valid.
-            let times = unsafe {
+            let (times, of_all) = unsafe {
                 take(&memory, 0..length, 100, &mut || {
                     now += steps.next().unwrap();
                     now
                 })
             };
             assert_eq!((times.reaching, steps.next()), (500, None));
-            times.storing
+            (times.storing, of_all)
         };
-        assert_eq!(storing(&[0, 500, 300, 9, 250, 240, 60, 290], LONG + 1), Some(60));
-        assert_eq!(storing(&[0, 500, 300, 9, 310, 340, 360, 390], LONG + 1), Some(300));
-        assert_eq!(storing(&[0, 500, 99], LONG + 1), Some(99), "all together were fast");
-        assert_eq!(storing(&[0, 500, 300], LONG), Some(300), "a short range");
+        assert_eq!(storing(&[0, 500, 300, 9, 250, 240, 60, 290], LONG + 1), (Some(60), false));
+        assert_eq!(storing(&[0, 500, 300, 9, 310, 340, 360, 390], LONG + 1), (Some(300), false));
+        assert_eq!(storing(&[0, 500, 99], LONG + 1), (Some(99), true), "all together were fast");
+        assert_eq!(storing(&[0, 500, 300], LONG), (Some(300), true), "a short range");
         assert_eq!(bytes.iter().filter(|byte| **byte == 0xA5).count() / 8, 3 * PLACES);
     }
 
@@ -282,7 +299,7 @@ mod tests {
         let memory = Memory::filled(bytes.as_mut_ptr(), LEAST, 0xA5);
         // SAFETY: the range is valid.
         let times = unsafe { take(&memory, 0..LEAST, 1, &mut || 0) };
-        assert_eq!(times, Times { reaching: 0, storing: None });
+        assert_eq!(times, (Times { reaching: 0, storing: None }, true));
         assert_eq!(
             bytes.iter().filter(|byte| **byte == 0xA5).count(),
             PLACES * 8,
