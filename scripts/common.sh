@@ -24,9 +24,9 @@ fail() {
     exit 1
 }
 
-# has_library NAME: true if the dynamic linker knows a library. grep reads all of the list: `grep -q` stops at the first match, which
-# ends ldconfig by SIGPIPE, and pipefail makes that a failure.
-has_library() { ldconfig -p 2>/dev/null | grep -F "$1" >/dev/null; }
+# has_library NAME: true if the dynamic linker knows a library. Debian's users do not have /sbin in PATH. grep reads all of the list:
+# `grep -q` stops at the first match, which ends ldconfig by SIGPIPE, and pipefail makes that a failure.
+has_library() { PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null | grep -F "$1" >/dev/null; }
 
 # as_root COMMAND…: runs a command as root, directly or through sudo. Returns 1 if neither is possible.
 as_root() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs glibc's own tests of memcpy, memset and their relatives as ordinary programs: without the preloaded library, and with
-# it by several methods. scripts/glibc-string-tests.sh [ARCHIVE]
+# it by a calibration and by several methods. scripts/glibc-string-tests.sh [ARCHIVE]
 # ARCHIVE is the static library that cargo built [default: builds the release]. Fetches the source that Debian's glibc package is made
 # of, once, to BULKMEM_GLIBC_CACHE [default: ~/.cache/bulkmem/glibc]; its checksum is below.
 set -euo pipefail
@@ -166,9 +166,13 @@ build() {
     gcc -std=gnu11 -O2 -w -D_GNU_SOURCE "${flags[@]}" -I"$temporary/build" -o "$temporary/$name" "$source" "${more[@]}"
 }
 
-# Methods that store in different ways; without the library first, so that a failure that is not the library's shows.
+# shellcheck source=scripts/looking-policy.sh
+. scripts/looking-policy.sh
+
+# Methods that store in different ways, and as calibrated, with looks and new pages mapped ahead; without the library first, so that a
+# failure that is not the library's shows.
 stores() { echo "clear:$1,fill:$1,copy:$1"; }
-variants=(alone none "$(stores nontemporal_sse2)" "$(stores store_sse2)" "clear:rep_stosb,fill:rep_stosb,copy:rep_movsb")
+variants=(alone none calibrated "$(stores nontemporal_sse2)" "$(stores store_sse2)" "clear:rep_stosb,fill:rep_stosb,copy:rep_movsb")
 grep -qw avx512f /proc/cpuinfo && variants+=("$(stores nontemporal_avx512)")
 grep -qw clzero /proc/cpuinfo && variants+=("clear:clzero,fill:nontemporal_sse2,copy:nontemporal_sse2")
 
@@ -181,6 +185,7 @@ for name in "${tests[@]}"; do
         case $variant in
             alone) set -- env ;;
             none) set -- env "LD_PRELOAD=$library" ;;
+            calibrated) set -- env "LD_PRELOAD=$library" "BULKMEM_PROFILE=$policy" BULKMEM_FROM=16384 BULKMEM_POPULATE=on ;;
             *) set -- env "LD_PRELOAD=$library" "BULKMEM_METHOD=$variant" ;;
         esac
         status=0

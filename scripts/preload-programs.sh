@@ -18,38 +18,37 @@ scripts/link-c.sh preload "$archive" "$temporary"
 library=$temporary/libbulkmem_preload.so
 failed=0
 
-# By methods of either kind for every long call, and as calibrated, with looks and new pages mapped ahead.
-heading "calibration"
-cargo build --release --locked -p bulkmem-cli
-env -u BULKMEM_PROFILE "$TARGET_DIR/release/bulkmem" calibrate --quick --output "$temporary/profile.json" >"$temporary/calibration" 2>&1 ||
-    { tail -n 20 "$temporary/calibration" && fail "calibration failed: see above"; }
-policy=$temporary/profile.policy
-ways=(without non-temporal strings calibrated)
-# Where calibration found no reason to look, planted methods and thresholds; the bytes must be right whatever a look finds.
-for operation in clear fill copy; do
-    grep -q "^look $operation " "$policy" && continue
-    echo "$operation looks by planted thresholds: calibration found no reason to"
-    string=rep_stosb
-    [[ $operation != copy ]] || string=rep_movsb
-    sed -i "/^end\$/i rule $operation cached 0 $string\nrule $operation uncached 0 nontemporal_sse2\nlook $operation 65536 300 20000 store_sse2" "$policy"
-done
-unset BULKMEM_METHOD BULKMEM_LOOK
-env "BULKMEM_PROFILE=$policy" "$TARGET_DIR/release/bulkmem" info >"$temporary/info"
-if ! grep -qF "$policy" "$temporary/info" || grep -q refused "$temporary/info"; then
-    cat "$temporary/info"
-    fail "the library does not use the calibration: see above"
-fi
+# shellcheck source=scripts/looking-policy.sh
+. scripts/looking-policy.sh
+# With calls counted, by methods of either kind for every long call, and as calibrated, with looks and new pages mapped ahead.
+ways=(without counted non-temporal strings calibrated)
+
+# counted COMMAND…: runs a command and counts the calls that the library would replace.
+counted() {
+    mkdir -p "$temporary/counts"
+    BULKMEM_LIBDIR=$temporary BULKMEM_PROFILE=$policy "$TARGET_DIR/release/bulkmem" run --from 16384 --histogram --json \
+        --output "$(mktemp -u -p "$temporary/counts")" -- "$@"
+}
+
+# calls: the number of these calls since the last time.
+calls() {
+    /usr/bin/python3 -c 'import json, sys
+print(sum(it["total"]["above_threshold"]["calls"] for name in sys.argv[1:] for it in json.load(open(name))["processes"]))' "$temporary"/counts/*
+    rm -r "$temporary/counts"
+}
 
 # same NAME FUNCTION: runs the function, in a folder of its own, without the library and with it.
 same() {
-    local name=$1 function=$2 way folder
+    local name=$1 function=$2 way folder replaced=0
     local -a variables command
     export LC_ALL=C
     heading "$name"
     for way in "${ways[@]}"; do
         folder=$(mktemp -d -p "$temporary")
         command=("$function")
-        if [[ $way != without ]]; then
+        if [[ $way == counted ]]; then
+            command+=(counted)
+        elif [[ $way != without ]]; then
             case $way in
                 non-temporal) variables=("BULKMEM_METHOD=clear:nontemporal_sse2,fill:nontemporal_sse2,copy:nontemporal_sse2") ;;
                 strings) variables=("BULKMEM_METHOD=clear:rep_stosb,fill:rep_stosb,copy:rep_movsb") ;;
@@ -68,12 +67,15 @@ same() {
             echo "$name without the library: $(wc -l <"$temporary/$name") lines"
         elif diff "$temporary/$name" "$folder.log"; then
             echo "$name, $way: the same"
+            [[ $way != counted ]] || replaced=$(calls)
         else
             echo "$name, $way: FAILED: different output"
             failed=1
         fi
         rm -rf "$folder"
     done
+    echo "$name: the library replaces $replaced calls"
+    ((replaced > 0)) || failed=1
 }
 
 # The verdict of each test, and their numbers without times. Each package in a process of its own: many tests collect garbage, which takes
@@ -91,22 +93,34 @@ raise SystemExit(not numpy.test(verbose=0, tests=["numpy." + sys.argv[1]], extra
 }
 
 redis() {
-    local call=(redis-cli -s "$PWD/socket")
-    "$@" redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --save '' --loglevel warning >server.log &
-    until "${call[@]}" ping >/dev/null 2>&1; do sleep 0.1; done
-    "${call[@]}" debug populate 20000 key 3000
-    head -c 9000000 /dev/zero | tr '\0' x | "${call[@]}" -x set large
-    "${call[@]}" setrange large 4000000 "$(head -c 100000 /dev/zero | tr '\0' y)"
-    "${call[@]}" append large "$(head -c 100000 /dev/zero | tr '\0' z)"
-    "${call[@]}" eval 'for i = 1, 2000 do redis.call("rpush", "list", string.rep(i, 9000)) end return redis.call("llen", "list")' 0
-    "${call[@]}" debug digest
-    "${call[@]}" save
-    "${call[@]}" debug reload
-    "${call[@]}" bgrewriteaof
-    "${call[@]}" debug digest
-    "${call[@]}" get large | sha1sum
-    "${call[@]}" shutdown nosave || true
+    local status=0
+    # The server takes commands for debugging from this machine only.
+    "$@" redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --save '' --loglevel warning --enable-debug-command yes >server.log &
+    until ask ping >/dev/null 2>&1; do
+        kill -0 $! 2>/dev/null || { cat server.log && return 1; }
+        sleep 0.1
+    done
+    redis_work || status=1
+    ask shutdown nosave || true
     wait
+    return "$status"
+}
+# Fails if the server refuses a command.
+ask() { redis-cli -e -s "$PWD/socket" "$@"; }
+redis_work() {
+    local keys
+    ask debug populate 20000 key 3000 &&
+        head -c 9000000 /dev/zero | tr '\0' x | ask -x set large &&
+        ask setrange large 4000000 "$(head -c 100000 /dev/zero | tr '\0' y)" &&
+        ask append large "$(head -c 100000 /dev/zero | tr '\0' z)" &&
+        ask eval 'for i = 1, 2000 do redis.call("rpush", "list", string.rep(i, 9000)) end return redis.call("llen", "list")' 0 &&
+        keys=$(ask dbsize) && [[ $keys == 20002 ]] &&
+        ask debug digest &&
+        ask save &&
+        ask debug reload &&
+        ask bgrewriteaof &&
+        ask debug digest &&
+        ask get large | sha1sum
 }
 
 java_machine() {

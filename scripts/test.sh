@@ -57,6 +57,11 @@ fuzz() {
     took "fuzz-$target" "$start"
 }
 
+# They take ten minutes to an hour each, and programs and sources of others.
+skips+=("glibc's own tests of memcpy and memset with the library to preload: not a part of this: make test-glibc"
+    "PMDK's own tests of libpmem with ours: not a part of this: make test-pmdk"
+    "NumPy, Redis, a JVM, and the tests of SQLite, git and Perl with the library to preload: not a part of this: make test-programs")
+
 # Continuous integration counts the lints as one test.
 [[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
 tests tally whole scripts/check-tally.sh scripts/check-tally.sh

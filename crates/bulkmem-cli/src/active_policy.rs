@@ -1,7 +1,7 @@
 //! The policy that programs use on this machine, and the profile that it was derived from.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use bulkmem::machine::Machine;
 use bulkmem::policy::{self, Basis, Origin, Policy, PolicyError};
@@ -34,7 +34,7 @@ pub(crate) fn name_of(policy: Option<&Path>) -> String {
     policy.map_or("memory".to_owned(), |path| path.display().to_string())
 }
 
-/// Refuses variables that the library cannot follow. Warns of policy files that cannot be used.
+/// Refuses variables that the library cannot follow.
 pub(crate) fn check() -> Result<(), Failure> {
     for problem in policy::problems() {
         // Without a policy file the library uses its defaults, and so does the command.
@@ -42,6 +42,11 @@ pub(crate) fn check() -> Result<(), Failure> {
             return Err(Failure::usage(chain(&problem)).help(VARIABLES));
         }
     }
+    Ok(())
+}
+
+/// Warns of policy files that cannot be used.
+pub(crate) fn warn_of_refused() -> io::Result<()> {
     for refused in &Policy::global().origin().refused {
         warn(&format!("{} is not used: {}", refused.path.display(), refused.reason))?;
     }
@@ -52,6 +57,7 @@ impl ActivePolicy {
     /// Loads the policy from the environment and the policy files. Warns of files that cannot be used.
     pub(crate) fn load() -> Result<ActivePolicy, Failure> {
         check()?;
+        warn_of_refused()?;
         let policy = Policy::global().clone();
         let mut profile = None;
         if let Basis::Profile { path: Some(path) } = &policy.origin().basis {

@@ -3,7 +3,10 @@
 //! Rust would abort the process. Sizes of files are checked before they are read; this handles all other allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
 use std::mem::MaybeUninit;
+
+use rustix::process::{Resource, getrlimit};
 
 use crate::failure::FAILED;
 
@@ -47,14 +50,23 @@ pub(crate) fn share_one_heap() {
     };
 }
 
-/// Maps so much of the stack that it need not grow later: if the heap has taken what a limit on the address space leaves, a stack that
-/// must grow ends the process by a signal. A policy, which has 200 KB, is on the stack for a moment.
-#[inline(never)]
+/// Where the address space is limited, maps so much of the stack that it need not grow later: if the heap has taken what the limit leaves,
+/// a stack that must grow ends the process by a signal. A policy, which has 200 KB, is on the stack for a moment. Where the stack itself
+/// may not become twice as large, it maps nothing.
 pub(crate) fn reserve_stack() {
-    const BYTES: usize = 1 << 20;
-    let mut room = MaybeUninit::<[u8; BYTES]>::uninit();
-    // SAFETY: within the array; a byte may have any value.
-    unsafe { room.as_mut_ptr().cast::<u8>().write_volatile(0) };
+    let space = getrlimit(Resource::As).current;
+    let stack = getrlimit(Resource::Stack).current;
+    if space.is_some() && stack.is_none_or(|bytes| bytes >= 2 * RESERVED as u64) {
+        map_stack();
+    }
+}
+
+const RESERVED: usize = 512 << 10;
+
+#[inline(never)]
+fn map_stack() {
+    // All of it, since the compiler cannot know which bytes are used.
+    black_box(MaybeUninit::<[u8; RESERVED]>::uninit().as_mut_ptr());
 }
 
 /// Returns a pointer, or ends the process if it is null, without allocating or running destructors.

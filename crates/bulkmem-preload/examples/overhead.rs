@@ -88,7 +88,7 @@ fn compare(
     let added = |to: &[f64]| median(to.iter().zip(&theirs).map(|(to, theirs)| to - theirs).collect());
     let (ours_added, jump_added) = (added(&ours), added(&jumps));
     println!(
-        "{name:14} {length:>7} {:>10.2} {:>10.2} {ours_added:>+11.2} {jump_added:>+10.2}",
+        "{name:20} {length:>7} {:>10.2} {:>10.2} {ours_added:>+11.2} {jump_added:>+10.2}",
         median(theirs),
         median(ours)
     );
@@ -108,19 +108,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     let lengths = [8, 16, 32, 64, 128, 256, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10];
     let (mut dst, src) = (vec![1_u8; 64 << 10], vec![2_u8; 64 << 10]);
     println!(
-        "{:14} {:>7} {:>10} {:>10} {:>11} {:>10}",
+        "{:20} {:>7} {:>10} {:>10} {:>11} {:>10}",
         "function", "bytes", "C library", "preloaded", "difference", "jump alone"
     );
-    for name in [c"memcpy", c"memmove", c"mempcpy", c"__memcpy_chk", c"memset", c"bzero", c"explicit_bzero"] {
+    let names = [
+        c"memcpy",
+        c"memmove",
+        c"mempcpy",
+        c"memset",
+        c"bzero",
+        c"explicit_bzero",
+        c"__memcpy_chk",
+        c"__memmove_chk",
+        c"__mempcpy_chk",
+        c"__memset_chk",
+        c"__explicit_bzero_chk",
+    ];
+    for name in names {
         let (ours, theirs) = (find(libc::RTLD_DEFAULT, name)?, find(c_library, name)?);
         if ours as usize == theirs as usize {
             return Err("the library is not preloaded: use `bulkmem run`".into());
         }
         for length in lengths {
-            // The second argument is a byte, or a length.
+            // The second argument is a byte, or a length, after which the size of the destination follows.
             let source = match name.to_bytes() {
-                b"memset" => null(),
-                b"bzero" | b"explicit_bzero" => without_provenance(length),
+                b"memset" | b"__memset_chk" => null(),
+                b"bzero" | b"explicit_bzero" | b"__explicit_bzero_chk" => without_provenance(length),
                 _ => src.as_ptr().cast(),
             };
             compare((&name.to_string_lossy(), ours, theirs), ROUNDS, &mut dst, source, length);

@@ -76,7 +76,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
 pub struct Thresholds {
     /// Shorter calls are the C library's.
     pub policy_from: usize,
-    /// Longer calls have the default intent; shorter ones, [`Intent::Reuse`].
+    /// Calls from there on have the default intent; shorter ones, [`Intent::Reuse`].
     pub reused_below: usize,
 }
 

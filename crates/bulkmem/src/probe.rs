@@ -190,8 +190,8 @@ pub unsafe fn times(dst: *mut u8, src: *const u8, length: usize, byte: u8) -> Ti
 fn places(start: usize, length: usize) -> [[usize; 3]; PLACES] {
     const THIRD: usize = PAGE / 2;
     std::array::from_fn(|at| {
-        // Away from both ends, which are the most likely to have been used otherwise.
-        let first = (start + (at + 1) * (length / (PLACES + 2))).next_multiple_of(LINE);
+        // Away from both ends, which are the most likely to have been used otherwise, and as far apart as from these.
+        let first = (start + (at + 1) * (length / (PLACES + 1))).next_multiple_of(LINE);
         // Other bits of the address within its page.
         let third = first ^ (THIRD + start / LONG % 8 * 2 * LINE);
         [first, first ^ APART, third].map(|place| place.wrapping_sub(start))

@@ -122,6 +122,8 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         if preloads || args.libpmem {
             // The libraries say nothing.
             active_policy::check()?;
+            // The program runs, also if nobody can be warned.
+            _ = active_policy::warn_of_refused();
         }
         return Err(cannot_run(command.exec()));
     }

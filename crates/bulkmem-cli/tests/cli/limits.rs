@@ -59,6 +59,16 @@ fn calibration_measures_shorter_lengths_and_names_the_limit() {
 }
 
 #[test]
+fn the_stack_may_be_small() {
+    let home = Home::with_profile();
+    let mut command = home.spawnable();
+    limit(&mut command, libc::RLIMIT_AS, 400 * MIB);
+    limit(&mut command, libc::RLIMIT_STACK, MIB - 4096);
+    let output = command.args(["explain", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn too_little_to_measure_in_is_an_error_that_names_the_limit() {
     for arguments in
         [&CALIBRATE[..], &["bench", "clear", "--size", "1G"], &["bench", "copy", "--size", "64M"]]

@@ -255,23 +255,29 @@ fn invalid_variables_are_refused_and_files_that_are_not_used_are_named() {
 }
 
 #[test]
-fn the_library_is_found_next_to_the_installed_command() {
-    let home = Home::new();
-    let folder = library(&home);
-    let command = home.path().join("bin/bulkmem");
+fn the_libraries_that_are_installed_next_to_the_command_are_loaded() {
+    let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("run_installed");
+    _ = fs::remove_dir_all(&prefix);
+    let mut install = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install-c.sh"));
+    install.args(["bulkmem_c", "bulkmem_libpmem", "bulkmem_preload"].map(testkit::archive::archive));
+    succeeds(install.env("PREFIX", &prefix).env_remove("DESTDIR").env_remove("LIBDIR")).unwrap();
+    let command = prefix.join("bin/bulkmem");
     fs::create_dir_all(command.parent().unwrap()).unwrap();
     let built = env!("CARGO_BIN_EXE_bulkmem");
     fs::hard_link(built, &command).or_else(|_| fs::copy(built, &command).map(|_| ())).unwrap();
-    let output = Command::new(command)
-        .args(["run", "--libpmem", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"])
-        .env_remove("LD_LIBRARY_PATH")
-        .env_remove("BULKMEM_LIBDIR")
-        .output()
-        .unwrap();
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        format!("{}\n", folder.display()),
-        "{:?}",
-        output.status
-    );
+    let home = Home::new();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&command);
+        // As a user's who has no policy file.
+        command.env("HOME", home.path()).env_remove("BULKMEM_LIBDIR").env_remove("BULKMEM_PROFILE");
+        let output = command.arg("run").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = prefix.join("lib/bulkmem");
+    let mapped = run(&["--", "sh", "-c", "exec cat /proc/self/maps"]);
+    assert!(mapped.contains(&format!("{}\n", folder.join("libbulkmem_preload.so").display())), "{mapped}");
+    let path = run(&["--libpmem", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"]);
+    assert!(path.starts_with(&folder.display().to_string()), "{path}");
+    assert!(folder.join("libpmem.so.1").is_file());
 }

@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use bulkmem::method::Parameters;
-use bulkmem_measure::calibration::AliasingRule;
+use bulkmem::policy::Situation;
+use bulkmem_measure::calibration::{AliasingRule, Cost, Figure, LookRule, Rule};
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Value, json};
@@ -43,8 +44,12 @@ fn built() -> &'static Path {
 }
 
 fn spawnable(home: &Home, options: &[&str], program: &[&str]) -> Command {
+    from_a_quarter_of_the_cache(home, &[&["--from", "16K"], options].concat(), program)
+}
+
+fn from_a_quarter_of_the_cache(home: &Home, options: &[&str], program: &[&str]) -> Command {
     let mut command = home.spawnable();
-    command.env("BULKMEM_LIBDIR", built()).args(["run", "--from", "16K", "--histogram"]);
+    command.env("BULKMEM_LIBDIR", built()).args(["run", "--histogram"]);
     command.args(options).arg("--").args(program);
     command
 }
@@ -55,7 +60,11 @@ fn calls() -> String {
 
 /// Runs `calls` and returns the histogram, which the schema accepts.
 fn histogram(home: &Home, what: &str) -> Value {
-    let output = spawnable(home, &["--json", "--output", "found.json"], &[&calls(), what]).output().unwrap();
+    read(home, what, spawnable)
+}
+
+fn read(home: &Home, what: &str, command: impl Fn(&Home, &[&str], &[&str]) -> Command) -> Value {
+    let output = command(home, &["--json", "--output", "found.json"], &[&calls(), what]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty() && output.stdout.is_empty(), "{what}: {output:?}");
     let found = serde_json::from_slice(&fs::read(home.path().join("found.json")).unwrap()).unwrap();
@@ -135,6 +144,49 @@ fn a_method_that_is_slower_than_the_c_library_is_a_loss() {
         String::from_utf8_lossy(&output.stderr).replace('\n', " ").contains("a loss of 250 µs (none cached)"),
         "{output:?}"
     );
+}
+
+/// Shorter calls than a quarter of the last-level cache are replaced from where that pays although their bytes are read next, and
+/// predicted by the times with reading.
+#[test]
+fn without_from_shorter_calls_are_predicted_with_the_time_of_reading() {
+    let home = Home::new();
+    let mut reused = profile();
+    // It takes longer after stores that bypassed the cache, in place of those of `portable`.
+    let with_reading = |it: &Figure| {
+        let (method, reading) = match &*it.method {
+            "portable" => ("nontemporal_sse2", 60_000.0),
+            other => (other, 30_000.0),
+        };
+        Figure { cost: Cost::Reuse, method: method.into(), median_ns: it.median_ns + reading, ..it.clone() }
+    };
+    let figures: Vec<Figure> = reused.figures.iter().map(with_reading).collect();
+    reused.figures.extend(figures);
+    let rule = reused.rules[0].clone();
+    for (situation, from, method) in [
+        (Situation::Reuse, 0, "c_library"),
+        (Situation::Cached, 0, "c_library"),
+        (Situation::Uncached, 0, "portable"),
+        (Situation::UncachedReuse, 0, "c_library"),
+        (Situation::UncachedReuse, 1 << 19, "nontemporal_sse2"),
+    ] {
+        reused.rules.push(Rule { situation, from, method: method.into(), ..rule.clone() });
+    }
+    let reason = "for this test".to_owned();
+    reused.looks.push(LookRule {
+        operation: rule.operation,
+        from: 1 << 16,
+        cached_below: 300,
+        unmapped: None,
+        reason,
+    });
+    home.write_profile(&reused);
+    let found = read(&home, "each", from_a_quarter_of_the_cache);
+    assert_eq!(found["thresholds"]["clear"], json!(1 << 19), "{found}");
+    let total = &found["total"];
+    assert_eq!(total["above_threshold"], json!({ "calls": 5, "bytes": 5 << 20 }));
+    // 110 µs instead of 130, five times.
+    assert_eq!((total["uncached"]["bytes"].as_u64(), saved(&found)), (Some(5 << 20), 100_000), "{total}");
 }
 
 #[test]

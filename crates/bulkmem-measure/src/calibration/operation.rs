@@ -318,17 +318,24 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         mem::replace(&mut self.ledger.figures, known)
     }
 
-    /// Adds the figures of some methods, in relation to those that another method of the same comparison has from before, which
+    /// Adds the figures of some methods, in relation to those that the other methods of the same comparison have from before, which
     /// stay.
     fn add_in_relation(&mut self, compared: &[Figure], is_new: impl Fn(&Figure) -> bool) {
         for new in compared.iter().filter(|it| is_new(it)) {
             let others = compared.iter().filter(|it| !is_new(it) && it.condition == new.condition);
-            let scale = others.into_iter().find_map(|other| {
-                self.ledger.same_config(other).map(|known| known.median_ns / other.median_ns)
+            let relations: Vec<f64> = others
+                .filter_map(|it| Some((self.ledger.same_config(it)?.median_ns / it.median_ns).ln()))
+                .collect();
+            if relations.is_empty() {
+                continue;
+            }
+            let scale = (relations.iter().sum::<f64>() / relations.len() as f64).exp();
+            self.ledger.add(Figure {
+                median_ns: new.median_ns * scale,
+                quartiles_ns: new.quartiles_ns.map(|ns| ns * scale),
+                disturbance_ns: new.disturbance_ns.map(|ns| ns * scale),
+                ..new.clone()
             });
-            let Some(scale) = scale else { continue };
-            let quartiles_ns = new.quartiles_ns.map(|ns| ns * scale);
-            self.ledger.add(Figure { median_ns: new.median_ns * scale, quartiles_ns, ..new.clone() });
         }
     }
 

@@ -3,8 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-int main(void)
+/* Prints the files that are mapped. */
+static int maps(void)
 {
+    FILE *file = fopen("/proc/self/maps", "r");
+    char line[4096];
+    while (file && fgets(line, sizeof line, file))
+        fputs(line, stdout);
+    return !file;
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1 && strcmp(arguments[1], "maps") == 0)
+        return maps();
     size_t length = 3 << 20, at;
     char *from = malloc(length), *to = malloc(length);
     unsigned sum = 0;

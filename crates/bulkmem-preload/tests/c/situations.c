@@ -115,8 +115,9 @@ static void small_stack(void)
 static void *work_on(void *stop)
 {
     char *memory = map(2 * MOST);
-    while (!*(volatile int *)stop)
+    do
         need(work(memory), "bytes in a thread");
+    while (!*(volatile int *)stop);
     return NULL;
 }
 
@@ -136,6 +137,20 @@ static void forks(void)
     }
     stop = 1;
     pthread_join(thread, NULL);
+}
+
+/* The same in several threads at a time. */
+static void threads(void)
+{
+    enum { THREADS = 4 };
+    int stop = 0, at;
+    pthread_t thread[THREADS];
+    for (at = 0; at < THREADS; at++)
+        need(pthread_create(&thread[at], NULL, work_on, &stop) == 0, "thread");
+    usleep(300000);
+    stop = 1;
+    for (at = 0; at < THREADS; at++)
+        need(pthread_join(thread[at], NULL) == 0, "join");
 }
 
 static void end(int right)
@@ -386,8 +401,25 @@ static void who(const char *function, size_t length)
         memcpy(start, other, length);
     if (strcmp(function, "old_memcpy") == 0)
         old_memcpy(start, other, length);
+    if (strcmp(function, "memmove") == 0)
+        memmove(start, other, length);
+    if (strcmp(function, "mempcpy") == 0)
+        need(mempcpy(start, other, length) == NULL, "fault");
+    if (strcmp(function, "explicit_bzero") == 0)
+        explicit_bzero(start, length);
+    if (strcmp(function, "__memcpy_chk") == 0)
+        __memcpy_chk(start, other, length, length);
+    if (strcmp(function, "__memmove_chk") == 0)
+        __memmove_chk(start, other, length, length);
+    if (strcmp(function, "__mempcpy_chk") == 0)
+        __mempcpy_chk(start, other, length, length);
+    if (strcmp(function, "__memset_chk") == 0)
+        __memset_chk(start, 1, length, length);
+    if (strcmp(function, "__explicit_bzero_chk") == 0)
+        __explicit_bzero_chk(start, length, length);
     if (strcmp(function, "overlap") == 0)
         memcpy(start, start - 1, length);
+    need(0, "returned");
 }
 
 int main(int count, char **arguments)
@@ -404,6 +436,8 @@ int main(int count, char **arguments)
         small_stack();
     else if (strcmp(name, "forks") == 0)
         forks();
+    else if (strcmp(name, "threads") == 0)
+        threads();
     else if (strcmp(name, "strict") == 0)
         strict();
     else if (strcmp(name, "filter") == 0)

@@ -67,6 +67,12 @@ fn functions_work_in_forked_children() {
 }
 
 #[test]
+fn functions_work_in_several_threads() {
+    situation("threads");
+    populating("threads");
+}
+
+#[test]
 fn no_call_makes_a_system_call() {
     situation("strict");
     situation("filter");
@@ -141,7 +147,20 @@ const THEIRS: &str = "libc.so.6\n";
 
 #[test]
 fn long_calls_are_the_policys_and_short_and_overlapping_ones_the_c_librarys() {
-    for function in ["memset", "bzero", "memcpy", "old_memcpy"] {
+    for function in [
+        "memset",
+        "bzero",
+        "explicit_bzero",
+        "memcpy",
+        "old_memcpy",
+        "memmove",
+        "mempcpy",
+        "__memcpy_chk",
+        "__memmove_chk",
+        "__mempcpy_chk",
+        "__memset_chk",
+        "__explicit_bzero_chk",
+    ] {
         for (length, whose) in [(600, THEIRS), (16383, THEIRS), (16384, OURS), (3 << 20, OURS)] {
             let found = who("BULKMEM_METHOD", NON_TEMPORAL, function, length);
             assert_eq!(found, whose, "{function} of {length} bytes, forced");
@@ -307,7 +326,11 @@ fn programs_with_musl_start_and_print_the_same() {
         );
         return;
     }
-    prints_the_same(&compile("musl-gcc", "portable.c", &["-O1"], "portable-musl"));
+    let program = compile("musl-gcc", "portable.c", &["-O1"], "portable-musl");
+    prints_the_same(&program);
+    // musl says nothing of a library that it does not load.
+    let loaded = run(preloaded(&program).arg("maps"));
+    assert!(loaded.contains(&library().display().to_string()), "{loaded}");
 }
 
 #[test]

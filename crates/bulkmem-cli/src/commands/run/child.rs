@@ -11,6 +11,7 @@ use libc::{
     SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, c_int, c_void, sigaction, siginfo_t,
     sigset_t,
 };
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 const SIGNALS: [c_int; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -46,8 +47,8 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
         CHILD.store(pid as c_int, SeqCst);
         set(&mask);
         // Its number remains its own until `wait`.
-        let waited =
-            waitid(WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let waited = retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&child)), options));
         block();
         CHILD.store(0, SeqCst);
         waited?;

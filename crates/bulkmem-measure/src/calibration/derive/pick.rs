@@ -88,7 +88,8 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
     let gain = |(condition, timing): (&Condition, &Timing)| {
         Some((*condition, (c_library.0.get(condition)?.ns() / timing.ns()).ln()))
     };
-    let gains: Vec<(Condition, f64)> = figures.0.iter().filter_map(gain).collect();
+    let telling = figures.0.iter().filter(|(_, timing)| timing.tells());
+    let gains: Vec<(Condition, f64)> = telling.filter_map(gain).collect();
     let allowed = allowed_loss(gains.iter().map(|(_, gain)| *gain));
     let noise = |condition| {
         // A single sample of either may be a disturbed one.
@@ -96,7 +97,7 @@ fn admissible(figures: &Figures, c_library: &Figures) -> bool {
         if single { MOST_NOISE } else { noise(figures, c_library, &[(condition, 1.0)]) }
     };
     let least = |condition| -noise(condition).ln_1p().max(allowed);
-    gains.iter().filter(|(it, _)| figures.0[it].tells()).all(|&(condition, gain)| gain >= least(condition))
+    gains.iter().all(|&(condition, gain)| gain >= least(condition))
 }
 
 pub(super) fn fastest(row: &Row) -> Regrets {

@@ -1,6 +1,6 @@
 //! Figures by length, candidate and condition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bulkmem::Operation;
 use bulkmem::method::{self, Parameters};
@@ -103,16 +103,27 @@ pub(crate) fn rows(figures: &[Figure], operation: Operation, cost: Cost) -> BTre
     rows
 }
 
-/// Returns how much samples vary in each condition: the median of all candidates and lengths.
+/// Returns how much samples vary in each condition: the median of all candidates and lengths. Where no condition of the same cache state
+/// varies little, as on a busy machine, all of them count as if they did.
 pub(crate) fn spreads<'f>(figures: impl Iterator<Item = &'f Figure>) -> BTreeMap<Condition, f64> {
     let mut spreads: BTreeMap<Condition, Vec<f64>> = BTreeMap::new();
-    for it in figures.filter(|it| it.samples >= ENOUGH) {
+    for it in figures.filter(|it| it.samples >= ENOUGH && it.method != LIBPMEM) {
         let spread = (it.quartiles_ns[1] / it.quartiles_ns[0]).ln() / QUARTILES;
         if spread.is_finite() {
             spreads.entry(it.condition).or_default().push(spread);
         }
     }
-    spreads.into_iter().map(|(condition, all)| (condition, median(&all))).collect()
+    let mut spreads: BTreeMap<Condition, f64> =
+        spreads.into_iter().map(|(condition, all)| (condition, median(&all))).collect();
+    let state = |it: &Condition| Condition { aligned: true, base_pages: false, ..*it };
+    let little = spreads.iter().filter(|(_, spread)| **spread <= LITTLE_SPREAD);
+    let steady: BTreeSet<Condition> = little.map(|(condition, _)| state(condition)).collect();
+    for (condition, spread) in &mut spreads {
+        if !steady.contains(&state(condition)) {
+            *spread = spread.min(LITTLE_SPREAD);
+        }
+    }
+    spreads
 }
 
 /// True if all candidates that are compared have samples enough. Not single ones are left out: without the C library, nothing would

@@ -56,6 +56,17 @@ fn only_what_is_missing_is_reserved_and_all_of_it_is_given_back() {
     assert_eq!(fake.reserved(), 10);
 }
 
+/// The kernel added 2 of the 10 by itself, and takes them away by itself.
+#[test]
+fn pages_that_the_kernel_added_are_neither_counted_nor_kept() {
+    let fake = Fake::new();
+    fake.write("surplus_hugepages", 2);
+    let reservation = fake.pool.reserve(5 << 20).unwrap().expect("3 pages are needed, 2 are free");
+    assert_eq!(fake.reserved(), 11);
+    drop(reservation);
+    assert_eq!(fake.reserved(), 8);
+}
+
 #[test]
 fn what_others_change_meanwhile_stays() {
     let fake = Fake::new();

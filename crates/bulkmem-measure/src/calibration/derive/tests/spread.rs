@@ -29,6 +29,26 @@ fn a_condition_that_varies_tenfold_bars_nothing_and_counts_little() {
     assert_eq!(chosen(1.15), "c_library", "it loses more than it gains");
 }
 
+/// What is chance excuses no loss where the figures are reliable.
+#[test]
+fn a_gain_where_samples_vary_tenfold_allows_no_loss_elsewhere() {
+    let of = |method, aligned, unaligned| {
+        [varying(method, COLD, aligned, 1.02), varying(method, UNALIGNED, unaligned, 2.0)]
+    };
+    let figures = [of("c_library", 10.0, 1.0), of("clzero", 8.5, 50.0)].concat();
+    assert_eq!(choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method, "c_library");
+}
+
+/// On a busy machine, too, a method must not lose to the C library.
+#[test]
+fn where_all_conditions_vary_each_bars_as_ever() {
+    let of = |method, aligned, unaligned| {
+        [varying(method, COLD, aligned, 1.6), varying(method, UNALIGNED, unaligned, 1.6)]
+    };
+    let figures = [of("c_library", 10.0, 10.0), of("clzero", 100.0, 4.0)].concat();
+    assert_eq!(choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method, "c_library");
+}
+
 /// Each state of the cache keeps its part: a program may find either.
 #[test]
 fn aligned_and_unaligned_ranges_share_the_part_of_their_state() {
