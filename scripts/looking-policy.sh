@@ -2,6 +2,7 @@
 # Included by scripts that run programs with the preloaded library by a calibration: calibrates this machine quickly into the folder
 # $temporary, and sets `policy` to the policy file. Where calibration found no reason to look, it plants methods and thresholds: the bytes
 # must be right whatever a look finds.
+# shellcheck disable=SC2154 # the script that includes it sets temporary
 
 heading "calibration"
 cargo build --release --locked -p bulkmem-cli

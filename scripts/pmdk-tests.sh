@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs PMDK's own tests of libpmem, and the benchmarks of libpmem in its pmembench, with Debian's libpmem1 and with ours. Fails if
-# a test fails with ours. Takes some minutes. scripts/pmdk-tests.sh [ARCHIVE [POLICY]]
+# Runs PMDK's own tests of libpmem, and its pmembench, with Debian's libpmem1 and with ours. Fails if a test fails with ours, or a
+# benchmark does: those of libpmem, and of libpmemobj, libpmemblk and libpmemlog, which are Debian's and use it. Takes some minutes. scripts/pmdk-tests.sh [ARCHIVE [POLICY]]
 # ARCHIVE is the static library that cargo built [default, or -: builds the release]; POLICY is the policy file with which
 # pmembench runs [default: none]. Fetches the source that Debian's pmdk package is
 # made of, once, to BULKMEM_PMDK_CACHE [default: ~/.cache/bulkmem/pmdk]; its checksum is below. PMDK's test framework runs the
@@ -15,9 +15,11 @@ policy=${2:+$(realpath "$2")}
 version=1.13.1
 checksum=d5e5eded825cd6d742ec836352001e8cb262e428926e767f55498f16c2d977e1
 address=https://deb.debian.org/debian/pool/main/p/pmdk/pmdk_$version.orig.tar.gz
-# Of pmembench: interleaved runs with each library, and operations of each case.
+# Of pmembench: interleaved runs with each library, and operations of each case; the benchmarks of the other libraries run once, with
+# fewer.
 rounds=5
 operations=4000
+few=100
 
 skip() {
     echo "skipped: PMDK's tests of libpmem: $*"
@@ -40,7 +42,7 @@ not_runnable() {
 need_tools
 [[ $(uname -m) == x86_64 ]] || skip "the library is for x86-64"
 [[ $(stat -f -c %T /dev/shm) == tmpfs ]] || skip "/dev/shm is not in memory"
-packages=(make g++ pkg-config libglib2.0-dev python3 strace curl ca-certificates libpmem1 libpmempool1)
+packages=(make g++ pkg-config libglib2.0-dev python3 strace curl ca-certificates libpmem1 libpmemobj1 libpmemblk1 libpmemlog1 libpmempool1)
 dpkg --status "${packages[@]}" >/dev/null 2>&1 || install_packages "${packages[@]}" ||
     skip "packages are missing; remedy: apt-get install ${packages[*]}"
 
@@ -210,32 +212,50 @@ heading "pmembench"
 # It subtracts an estimate of what reading the clock takes, and ends if that was too much. So it subtracts nothing here.
 sed -i 's/^\treturn avg;/\treturn 0;/' "$source/src/benchmarks/benchmark_time.cpp"
 benchmarks=()
-for name in pmembench benchmark_time benchmark_worker clo clo_vec config_reader scenario pmem_memset pmem_memcpy pmem_flush; do
+for name in pmembench benchmark_time benchmark_worker clo clo_vec config_reader scenario poolset_util pmem_memset pmem_memcpy pmem_flush \
+    pmemobj_gen pmemobj_persist pmemobj_tx pmemobj_tx_add_range pmemobj_atomic_lists map_bench blk log; do
     benchmarks+=("$name.o")
 done
-build benchmarks pmembench OBJS="${benchmarks[*]}" LIBMAP= LIBS="../nondebug/libpmemcommon.a ../nondebug/libpmemcore.a -lpmem \
-    -l:libpmempool.so.1 $(pkg-config --libs glib-2.0) -pthread -lm -ldl"
+libraries=()
+for name in pmemobj pmemblk pmemlog pmempool; do
+    ln -s "${library[debian]%/*}/lib$name.so.1" "$source/src/nondebug/lib$name.so"
+    libraries+=("-l$name")
+done
+# The maps of the benchmark "map", one after another: their targets share files.
+build examples/libpmemobj/map map -j 1
+build benchmarks pmembench OBJS="${benchmarks[*]}" LIBS="../nondebug/libpmemcommon.a ../nondebug/libpmemcore.a ${libraries[*]} -lpmem \
+    $(pkg-config --libs glib-2.0) -pthread -lm -ldl"
 mkdir "$temporary/results"
-for config in memset memcpy flush; do
-    name=pmembench_$config.cfg
-    names+=("$name")
-    reason[$name]=""
-    declare -A status=([debian]=passed [ours]=passed)
-    for ((round = 0; round < rounds; round++)); do
+# bench CONFIG ROUNDS OPERATIONS [VARIABLE…]: runs the benchmarks of a configuration, interleaved.
+bench() {
+    local config=$1 round which name=pmembench_$1.cfg
+    local -A status=([debian]=passed [ours]=passed)
+    for ((round = 0; round < $2; round++)); do
         for which in debian ours; do
             use "$which"
-            (cd "$memory" && "$isolated" env ${policy:+"BULKMEM_PROFILE=$policy"} LD_LIBRARY_PATH="$source/src/nondebug" "$source/src/benchmarks/pmembench" \
-                "$source/src/benchmarks/$name" --ops-per-thread="$operations" --threads=1 --repeats=1) \
-                >"$temporary/results/$config.$round.$which" 2>"$temporary/log" && continue
-            status[$which]=FAILED
-            echo "$name with ${library[$which]} FAILED:"
-            tail -n 20 "$temporary/log"
+            (cd "$memory" && "$isolated" env ${policy:+"BULKMEM_PROFILE=$policy"} LD_LIBRARY_PATH="$source/src/nondebug" "${@:4}" \
+                "$source/src/benchmarks/pmembench" "$source/src/benchmarks/$name" --ops-per-thread="$3" --threads=1 --repeats=1) \
+                >"$temporary/results/$config.$round.$which" 2>"$temporary/log" || {
+                status[$which]=FAILED
+                echo "$name with ${library[$which]} FAILED:"
+                tail -n 20 "$temporary/log"
+            }
+            rm -rf "${memory:?}"/* /dev/shm/testfile.tx
         done
     done
+    names+=("$name")
+    reason[$name]=""
     result[$name]="${status[debian]} ${status[ours]} "
+}
+for config in memset memcpy flush; do bench "$config" "$rounds" "$operations"; done
+for config in obj_persist obj_gen tx tx_add_range atomic_lists map blk log; do bench "$config" 1 "$few" PMEM_IS_PMEM_FORCE=1; done
+for config in obj_pmalloc obj_locks obj_lanes; do
+    names+=("pmembench_$config.cfg")
+    reason[pmembench_$config.cfg]="calls functions inside of libpmemobj, which it compiles in"
+    result[pmembench_$config.cfg]="- - "
 done
 echo "Median latency with ours, divided by that with Debian's: median, smallest and largest of the cases. Each case is the median of"
-echo "$rounds interleaved runs on tmpfs, and includes the time of reading the clock. It shows that they run and promises nothing."
+echo "$rounds interleaved runs (of libpmemobj, libpmemblk and libpmemlog: one) on tmpfs, and includes the time of reading the clock. It shows that they run and promises nothing."
 python3 - "$temporary/results" <<'END'
 import collections, pathlib, statistics, sys
 
