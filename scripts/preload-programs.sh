@@ -26,7 +26,7 @@ ways=(without counted non-temporal strings calibrated)
 # counted COMMAND…: runs a command and counts the calls that the library would replace.
 counted() {
     mkdir -p "$temporary/counts"
-    BULKMEM_LIBDIR=$temporary BULKMEM_PROFILE=$policy "$TARGET_DIR/release/bulkmem" run --from 16384 --histogram --json \
+    BULKMEM_LIBDIR=$temporary BULKMEM_PROFILE=$policy "$bulkmem" run --from 16384 --histogram --json \
         --output "$(mktemp -u -p "$temporary/counts")" -- "$@"
 }
 
