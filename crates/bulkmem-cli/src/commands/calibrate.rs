@@ -122,6 +122,13 @@ pub(super) fn run(args: &CalibrateArgs) -> Outcome {
         if !unfinished.is_empty() {
             output::note(&format!("not measured completely: {unfinished}; {path} keeps its rules for that"))?;
         }
+        let longer = saved.kept_because(Kept::Longer);
+        if !longer.is_empty() {
+            output::note(&format!(
+                "measured only at shorter lengths than before: {longer}; {path} keeps its rules for that; calibrate when the machine \
+                 is idle, or --force replaces them"
+            ))?;
+        }
         if saved.written.is_none() && target.previous.is_some() {
             output::note(&format!("{path} is unchanged"))?;
         }

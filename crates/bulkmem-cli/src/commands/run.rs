@@ -4,13 +4,14 @@ mod child;
 mod histogram;
 mod text;
 
-use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, io};
 
+use bulkmem::policy::{Basis, Policy};
 use clap::Args;
 
 use crate::active_policy::{self, ActivePolicy};
@@ -58,7 +59,7 @@ pub(crate) struct RunArgs {
     /// Let the policy decide on calls of at least this length; the C library does shorter ones [default: a quarter of the
     /// last-level cache, or a shorter length from which a program gains even if it uses next what it wrote]. The C library always
     /// does calls shorter than 16 KiB
-    #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem")]
+    #[arg(long, value_name = "SIZE", value_parser = parsers::size, conflicts_with = "libpmem", allow_negative_numbers = true)]
     from: Option<u64>,
     /// Have the kernel map the pages of new memory 512 KiB at a time, instead of one page fault for each 4 KiB, in copies, fills and
     /// clears of at least 128 KiB, or as --from says. Only for programs whose filter of system calls, if they have one, allows
@@ -107,7 +108,15 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     // Programs may change their folder.
     let profile = env::var_os(PROFILE).filter(|path| !path.is_empty() && Path::new(path).is_relative());
     command.envs(profile.and_then(|path| Some((PROFILE, std::path::absolute(path).ok()?))));
-    if args.histogram && env::var_os(POPULATE).is_some_and(|it| it == "on") {
+    let populate = env::var_os(POPULATE).filter(|it| preloads && !it.is_empty());
+    if let Some(value) = populate.as_ref().filter(|it| *it != "on" && *it != "off") {
+        return Err(Failure::usage(format!(
+            "{POPULATE} is `{}`, which is neither on nor off",
+            value.display()
+        ))
+        .help(format!("unset {POPULATE}, and use --populate")));
+    }
+    if args.histogram && populate.is_some_and(|it| it == "on") {
         return Err(Failure::usage(format!("--histogram does not predict what {POPULATE}=on does"))
             .help(format!("unset {POPULATE}")));
     }
@@ -124,11 +133,16 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             active_policy::check()?;
             // The program runs, also if nobody can be warned.
             _ = active_policy::warn_of_refused();
+            if preloads {
+                _ = warn_of_no_policy();
+            }
         }
         return Err(cannot_run(command.exec()));
     }
     let active = ActivePolicy::load()?;
-    let sink = args.output.as_ref().map(|path| Sink::open(path, &[], None)).transpose()?;
+    // A script, for example.
+    let inputs: Vec<&Path> = args.program.iter().map(Path::new).collect();
+    let sink = args.output.as_ref().map(|path| Sink::open(path, &inputs, None)).transpose()?;
     let file = histogram::create()?;
     histogram::count_in(&file, &mut command);
     let ended = child::run(&mut command).map_err(cannot_run)?;
@@ -140,6 +154,17 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         None => _ = output::note(report.trim_end()),
     }
     Ok(Exit::Program(ended.code))
+}
+
+/// Warns if the library leaves every call to the C library because nothing was measured here, nor is a method forced.
+fn warn_of_no_policy() -> io::Result<()> {
+    let origin = Policy::global().origin();
+    if !matches!(origin.basis, Basis::Profile { .. }) && origin.forced.is_empty() {
+        output::warn(
+            "without a policy file of this machine, the C library executes every call; `bulkmem calibrate` writes one",
+        )?;
+    }
+    Ok(())
 }
 
 /// The length that the library's variable gives.

@@ -42,6 +42,39 @@ fn the_library_is_preloaded_before_others() {
     }
 }
 
+/// The library cannot say it.
+#[test]
+fn a_warning_says_if_there_is_no_policy_file_and_the_program_runs() {
+    const WARNING: &str = "without a policy file of this machine, the C library executes every call";
+    let run = |home: &Home, arguments: &[&str], variable: (&str, &str)| {
+        library(home);
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env(variable.0, variable.1);
+        command.arg("run").args(arguments).args(["--", "sh", "-c", "exit 3"]).assert().code(3)
+    };
+    let none = ("UNUSED", "");
+    run(&Home::new(), &[], none).stderr(contains(WARNING));
+    run(&Home::new(), &["--from", "64K", "--populate"], none).stderr(contains(WARNING));
+    run(&Home::with_profile(), &[], none).stderr(contains(WARNING).not());
+    run(&Home::new(), &[], ("BULKMEM_METHOD", "clear:portable")).stderr(contains(WARNING).not());
+    // It has defaults.
+    run(&Home::new(), &["--libpmem"], none).stderr(contains(WARNING).not());
+}
+
+#[test]
+fn a_value_for_new_memory_that_is_neither_on_nor_off_is_refused() {
+    let home = Home::with_profile();
+    library(&home);
+    for (value, code) in [("yes", 2), ("1", 2), ("off", 0), ("on", 0), ("", 0)] {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", "lib/bulkmem").env("BULKMEM_POPULATE", value);
+        let assert = command.args(["run", "--", "true"]).assert().code(code);
+        if code != 0 {
+            assert.stderr(contains("neither on nor off").and(contains("--populate")));
+        }
+    }
+}
+
 /// Programs may change their folder.
 #[test]
 fn the_program_gets_an_absolute_path_of_the_policy_file() {

@@ -190,6 +190,33 @@ fn without_from_shorter_calls_are_predicted_with_the_time_of_reading() {
 }
 
 #[test]
+fn without_a_policy_file_the_text_says_that_the_c_library_executed_all_calls() {
+    let output = spawnable(&Home::new(), &[], &[&calls(), "each"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("The C library executed all of them: no policy chooses another method."),
+        "{said}"
+    );
+    assert!(
+        words.contains("run `bulkmem calibrate` first") && !words.contains("above the threshold, from"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_report_does_not_replace_the_program_or_its_script() {
+    let home = Home::with_profile();
+    let script = home.path().join("script");
+    fs::write(&script, "echo hello\n").unwrap();
+    let name = script.to_str().unwrap();
+    let output = spawnable(&home, &["--output", name], &["sh", name]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is also an input"), "{output:?}");
+    assert_eq!(fs::read(&script).unwrap(), b"echo hello\n");
+}
+
+#[test]
 fn copies_that_page_aliasing_slows_down_are_counted() {
     let home = Home::new();
     let mut with = profile();

@@ -26,12 +26,18 @@ pub enum Kept {
     Unfinished,
     /// The new ones were taken under a heavier load.
     Quieter,
+    /// There was no time for such lengths as the earlier ones have, or no memory.
+    Longer,
 }
+
+/// Measurements that do not reach this length replace none that go further. Longer ones are replaced: a quick calibration may have no time
+/// for them, and most of what is known about them holds from here on.
+const FAR: u64 = 64 << 20;
 
 /// Merges a calibration into an earlier one of the same machine.
 ///
 /// Replaces the rules, figures and numbers of threads of an operation if it was measured to the end and, unless `force`,
-/// not under a heavier load than before. For an operation that neither finished, keeps the one with more samples.
+/// not under a heavier load than before, nor only at far shorter lengths. For an operation that neither finished, keeps the one with more samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let durability = new.durability.or(old.durability);
     let (rules, looks, threads, figures, module) = Default::default();
@@ -43,15 +49,20 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     for operation in Operation::ALL {
         let (before, now) = (provenance_of(old, operation), provenance_of(new, operation));
         let nothing_new = now.is_none() && samples(new, operation) == 0;
-        let worse = match (before, now) {
-            (_, None) => before.is_some() || samples(old, operation) > samples(new, operation),
-            (None, Some(_)) => false,
-            (Some(before), Some(now)) => !force && is_heavier(now.load.as_ref(), before.load.as_ref()),
+        let why_kept = match (before, now) {
+            (_, None) => {
+                let less = before.is_some() || samples(old, operation) > samples(new, operation);
+                less.then_some(Kept::Unfinished)
+            }
+            (None, Some(_)) => None,
+            _ if force => None,
+            _ if longest(new, operation) < longest(old, operation).min(FAR) => Some(Kept::Longer),
+            (Some(before), Some(now)) => {
+                is_heavier(now.load.as_ref(), before.load.as_ref()).then_some(Kept::Quieter)
+            }
         };
-        if worse && !nothing_new {
-            kept.push((operation, if now.is_some() { Kept::Quieter } else { Kept::Unfinished }));
-        }
-        let keeps_old = worse || nothing_new;
+        kept.extend(why_kept.filter(|_| !nothing_new).map(|why| (operation, why)));
+        let keeps_old = why_kept.is_some() || nothing_new;
         changed |= !keeps_old;
         let (better, provenance) = if keeps_old { (old, before) } else { (new, now) };
         profile.coverage.operations.extend(provenance.cloned());
@@ -73,6 +84,11 @@ pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
 /// Returns when and how an operation was measured; `None` if it was not measured to the end.
 fn provenance_of(profile: &Profile, operation: Operation) -> Option<&OperationProvenance> {
     profile.coverage.operations.iter().find(|it| it.operation == operation)
+}
+
+fn longest(profile: &Profile, operation: Operation) -> u64 {
+    let figures = profile.figures.iter().filter(|figure| figure.operation == operation);
+    figures.map(|figure| figure.length).max().unwrap_or_default()
 }
 
 fn samples(profile: &Profile, operation: Operation) -> u64 {
@@ -251,6 +267,25 @@ mod tests {
         let merged = merge(&old, &set, false);
         assert_eq!((merged.profile.durability, merged.changed), (flush, true));
         assert_eq!(merged.profile.rules, old.rules);
+    }
+
+    #[test]
+    fn what_had_no_time_for_long_ranges_replaces_nothing_that_had_unless_forced() {
+        let up_to = |reason, length| {
+            let mut profile = profile(reason, &all(100), &all(0.0));
+            profile.figures[0].length = length;
+            profile
+        };
+        let operation = Operation::ALL[0];
+        let old = up_to("old", 1 << 30);
+        for (length, keeper) in [(256, "old"), (FAR - 1, "old"), (FAR, "new"), (2 << 30, "new")] {
+            let merged = merge(&old, &up_to("new", length), false);
+            assert_eq!(whose(&merged.profile, operation), keeper, "{length}");
+            assert_eq!(merged.kept, Vec::from_iter((keeper == "old").then_some((operation, Kept::Longer))));
+            assert_eq!(whose(&merged.profile, Operation::ALL[1]), "new");
+        }
+        assert_eq!(whose(&merge(&old, &up_to("new", 256), true).profile, operation), "new");
+        assert_eq!(whose(&merge(&up_to("old", 4096), &up_to("new", 4096), false).profile, operation), "new");
     }
 
     #[test]

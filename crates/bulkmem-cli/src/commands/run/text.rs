@@ -31,17 +31,23 @@ impl Histogram {
     fn summary(&self) -> String {
         let Tally { all, above_threshold, cached, uncached } = self.total;
         let mut text = format!(
-            "{} copied, cleared and filled {} in {} call{}. {} of the bytes, in {} call{}, are above the threshold, from which on \
-             the policy chooses the method{}.",
+            "{} copied, cleared and filled {} in {} call{}.",
             number(self.processes.len()),
             size(all.bytes),
             count(all.calls as f64),
             if all.calls == 1 { "" } else { "s" },
-            percent(above_threshold.bytes, all.bytes),
-            count(above_threshold.calls as f64),
-            if above_threshold.calls == 1 { "" } else { "s" },
-            self.thresholds(),
         );
+        text += &if self.aliased.calls == 0 && self.thresholds.values().all(Option::is_none) {
+            " The C library executed all of them: no policy chooses another method.".to_owned()
+        } else {
+            format!(
+                " {} of the bytes, in {} call{}, are above the threshold, from which on the policy chooses the method ({}).",
+                percent(above_threshold.bytes, all.bytes),
+                count(above_threshold.calls as f64),
+                if above_threshold.calls == 1 { "" } else { "s" },
+                self.thresholds(),
+            )
+        };
         if self.aliased.calls > 0 {
             text += &format!(
                 " The policy executed {} cop{} of {} below it, which page aliasing makes many times slower in the C library.",
@@ -64,16 +70,13 @@ impl Histogram {
         text
     }
 
-    /// Returns the threshold of each operation; nothing if the C library executes all calls.
+    /// Returns the threshold of each operation.
     fn thresholds(&self) -> String {
         let of = |(operation, from): (&&str, &Option<u64>)| {
             from.map(|from| format!("{operation} from {}", size(from)))
                 .unwrap_or(format!("{operation} never"))
         };
-        if self.thresholds.values().all(Option::is_none) {
-            return String::new();
-        }
-        format!(" ({})", self.thresholds.iter().map(of).collect::<Vec<_>>().join(", "))
+        self.thresholds.iter().map(of).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns a predicted saving or loss, with the share of the bytes that it is predicted for.
