@@ -175,12 +175,15 @@ impl TunablesOptions {
         });
         let page_aliasing = self.slow_copies(rows);
         if settings.is_empty() {
-            let mut text = format!(
-                "Leave the tunables alone: no value gains {PERCENT:.0} % or more beyond the noise in two runs and loses {PERCENT:.0} % nowhere."
-            );
-            if rows.iter().any(|row| row.samples.len() < ENOUGH as usize) {
-                text += " There was no time for enough samples everywhere: give more --budget.";
-            }
+            let mut text = if rows.iter().any(|row| row.samples.len() < ENOUGH as usize) {
+                "Nothing is recommended: there was no time for enough samples everywhere; give more --budget."
+                    .to_owned()
+            } else {
+                format!(
+                    "Leave the tunables alone: no value gains {PERCENT:.0} % or more beyond the noise in two runs and loses \
+                     {PERCENT:.0} % nowhere."
+                )
+            };
             text += &page_aliasing.map(|it| it.text(false)).unwrap_or_default();
             return Advice { glibc_tunables: None, tunables, gains, page_aliasing, text };
         }
