@@ -50,7 +50,7 @@ pub(crate) fn share_one_heap() {
     };
 }
 
-/// Where the address space is limited, maps so much of the stack that it need not grow later: if the heap has taken what the limit leaves,
+/// Maps so much of the stack, where the address space is limited, that it need not grow later: if the heap has taken what the limit leaves,
 /// a stack that must grow ends the process by a signal. A policy, which has 200 KB, is on the stack for a moment. Where the stack itself
 /// may not become twice as large, it maps nothing.
 pub(crate) fn reserve_stack() {

@@ -131,7 +131,7 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
         if preloads || args.libpmem {
             // The libraries say nothing.
             active_policy::check()?;
-            // The program runs, also if nobody can be warned.
+            // The program runs, also if a warning cannot be written.
             _ = active_policy::warn_of_refused();
             if preloads {
                 _ = warn_of_no_policy();
