@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Included by scripts that run programs with the preloaded library by a calibration: calibrates this machine quickly into the folder
-# $temporary, and sets `policy` to the policy file and `bulkmem` to the command. Where calibration found no reason to look, it plants methods and thresholds: the bytes
-# must be right whatever a look finds.
+# $temporary, and sets `policy` to the policy file and `bulkmem` to the command. Where calibration found no reason to look, it plants
+# methods and thresholds: the bytes must be right whatever a look finds.
 # shellcheck disable=SC2154 # the script that includes it sets temporary
 
 heading "calibration"
