@@ -30,14 +30,15 @@ pub enum Kept {
     Longer,
 }
 
-/// Measurements that do not reach this length replace none that go further. Longer ones are replaced: a quick calibration may have no time
-/// for them, and most of what is known about them holds from here on.
+/// Measurements that end before this length do not replace those that went further. Those that reach it do, however far the others went:
+/// calibrations on one machine differ in how many of the longest ranges they have time for.
 const FAR: u64 = 64 << 20;
 
 /// Merges a calibration into an earlier one of the same machine.
 ///
 /// Replaces the rules, figures and numbers of threads of an operation if it was measured to the end and, unless `force`,
-/// not under a heavier load than before, nor only at far shorter lengths. For an operation that neither finished, keeps the one with more samples.
+/// not under a heavier load than before, nor only at far shorter lengths. For an operation that neither finished, keeps the one with more
+/// samples.
 pub fn merge(old: &Profile, new: &Profile, force: bool) -> Merged {
     let durability = new.durability.or(old.durability);
     let (rules, looks, threads, figures, module) = Default::default();

@@ -56,7 +56,7 @@ fn only_what_is_missing_is_reserved_and_all_of_it_is_given_back() {
     assert_eq!(fake.reserved(), 10);
 }
 
-/// The kernel added 2 of the 10 by itself, and takes them away by itself.
+/// The kernel added 2 of the 10 on its own, and takes them away on its own.
 #[test]
 fn pages_that_the_kernel_added_are_neither_counted_nor_kept() {
     let fake = Fake::new();

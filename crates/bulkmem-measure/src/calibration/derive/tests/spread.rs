@@ -10,12 +10,18 @@ fn varying(method: &str, condition: Condition, gb_per_s: f64, factor: f64) -> Fi
     Figure { condition, samples: 31, quartiles_ns: [it.median_ns / factor, it.median_ns * factor], ..it }
 }
 
+/// The C library and CLZERO with these GB/s in aligned and unaligned ranges, whose quartiles vary by these factors.
+fn both(c_library: [f64; 2], clzero: [f64; 2], factors: [f64; 2]) -> Vec<Figure> {
+    let of = |method, gb_per_s: [f64; 2]| {
+        let condition = |at: usize, condition| varying(method, condition, gb_per_s[at], factors[at]);
+        [condition(0, COLD), condition(1, UNALIGNED)]
+    };
+    [of("c_library", c_library), of("clzero", clzero)].concat()
+}
+
 /// CLZERO is twice as fast in aligned ranges, and at a fifth of the speed in unaligned ones.
 fn contradicting(factor: f64) -> Vec<Figure> {
-    let of = |method, aligned, unaligned| {
-        [varying(method, COLD, aligned, 1.02), varying(method, UNALIGNED, unaligned, factor)]
-    };
-    [of("c_library", 10.0, 10.0), of("clzero", 20.0, 2.0)].concat()
+    both([10.0, 10.0], [20.0, 2.0], [1.02, factor])
 }
 
 #[test]
@@ -29,23 +35,17 @@ fn a_condition_that_varies_tenfold_bars_nothing_and_counts_little() {
     assert_eq!(chosen(1.15), "c_library", "it loses more than it gains");
 }
 
-/// What is chance excuses no loss where the figures are reliable.
+/// A gain by chance excuses no loss where the figures are reliable.
 #[test]
 fn a_gain_where_samples_vary_tenfold_allows_no_loss_elsewhere() {
-    let of = |method, aligned, unaligned| {
-        [varying(method, COLD, aligned, 1.02), varying(method, UNALIGNED, unaligned, 2.0)]
-    };
-    let figures = [of("c_library", 10.0, 1.0), of("clzero", 8.5, 50.0)].concat();
+    let figures = both([10.0, 1.0], [8.5, 50.0], [1.02, 2.0]);
     assert_eq!(choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method, "c_library");
 }
 
 /// On a busy machine, too, a method must not lose to the C library.
 #[test]
 fn where_all_conditions_vary_each_bars_as_ever() {
-    let of = |method, aligned, unaligned| {
-        [varying(method, COLD, aligned, 1.6), varying(method, UNALIGNED, unaligned, 1.6)]
-    };
-    let figures = [of("c_library", 10.0, 10.0), of("clzero", 100.0, 4.0)].concat();
+    let figures = both([10.0, 10.0], [100.0, 4.0], [1.6, 1.6]);
     assert_eq!(choices(&figures, Operation::Clear, Situation::Throughput)[0].1.method, "c_library");
 }
 
