@@ -139,7 +139,8 @@ pub(crate) const SOME: usize = 64 << 10;
 /// Bytes to check for before a policy, which takes 130 KB, is loaded.
 pub(crate) const FOR_A_POLICY: usize = 512 << 10;
 
-/// Checks that so many bytes can be allocated, because Rust's standard library ends the process if an allocation fails.
+/// Checks that so many bytes can be allocated. If an allocation fails later, its memory comes from a reserve, which is small.
+/// Rust's standard library allocates some for threads elsewhere, and ends the process if that fails.
 pub(crate) fn has_memory(bytes: usize) -> bool {
     // SAFETY: any size can be requested, and the pointer is passed to `free` once.
     unsafe {

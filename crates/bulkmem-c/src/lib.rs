@@ -27,3 +27,6 @@ mod range;
 mod silence;
 mod text;
 pub mod workers;
+
+#[global_allocator]
+static ALLOCATOR: bulkmem_reserve::Allocator = bulkmem_reserve::Allocator::new();

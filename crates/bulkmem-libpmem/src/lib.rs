@@ -3,8 +3,8 @@
 //! Functions behave as libpmem(7) and the pages that it names say, and where those are silent as PMDK 1.13 does.
 //! The names and numbers are PMDK's, the code is not. docs/libpmem.md lists the differences.
 //!
-//! - No function unwinds or prints: `failure::guarded` and `load_time`. Only a defect, or a lack of memory for a few hundred
-//!   bytes, ends the process.
+//! - No function unwinds or prints: `failure::guarded` and `load_time`. Only a defect ends the process, or a lack
+//!   of memory of which even the reserve is used up.
 //! - The environment, the policy file, and whether caches survive a power failure are read once, when the library is loaded:
 //!   `load_time`.
 
@@ -26,3 +26,6 @@ mod settings;
 mod sysfs;
 #[cfg(test)]
 mod tests;
+
+#[global_allocator]
+static ALLOCATOR: bulkmem_reserve::Allocator = bulkmem_reserve::Allocator::new();

@@ -27,7 +27,7 @@ fn programs(compiler: &[&str], names: &[&str]) {
     }
 }
 
-const EVERY: [&str; 8] = [
+const EVERY: [&str; 9] = [
     "operations.c",
     "policies.c",
     "prefault.c",
@@ -36,6 +36,7 @@ const EVERY: [&str; 8] = [
     "forks.c",
     "threads.c",
     "exhausted.c",
+    "sudden.c",
 ];
 /// Those that are C++, too.
 const CPP: [&str; 6] = ["operations.c", "policies.c", "prefault.c", "pool.c", "forks.c", "threads.c"];

@@ -9,31 +9,30 @@ use crate::toolchain::{SCRATCH, SOURCE, assert_loads_ours, debians, folder, ours
 /// The program, linked to our library.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let program = Path::new(SCRATCH).join("observe");
-        run(Command::new("cc")
-            .args([
-                "-std=gnu11",
-                "-O1",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-Wno-unused-result",
-                "-pthread",
-                "-o",
-            ])
-            .arg(&program)
-            .arg(Path::new(SOURCE).join("tests/c/observe.c"))
-            .arg(ours().join("libpmem.so.1")));
-        assert_loads_ours(&program);
-        program
-    })
+    PROGRAM.get_or_init(|| compile("observe"))
+}
+
+/// Compiles a program and links it to our library.
+fn compile(name: &str) -> PathBuf {
+    let program = Path::new(SCRATCH).join(name);
+    run(Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-result", "-pthread", "-o"])
+        .arg(&program)
+        .arg(Path::new(SOURCE).join(format!("tests/c/{name}.c")))
+        .arg(ours().join("libpmem.so.1")));
+    assert_loads_ours(&program);
+    program
 }
 
 /// Runs a program in an empty folder.
 fn observe(command: &mut Command) -> String {
     let folder = folder();
     run(command.current_dir(folder.path()))
+}
+
+#[test]
+fn without_memory_functions_work_or_fail() {
+    assert_eq!(observe(&mut with_ours(compile("exhausted"))), "");
 }
 
 #[test]

@@ -1,0 +1,237 @@
+//! The system's allocator, and a static reserve for when that has no memory.
+//!
+//! Rust's standard library ends the process if an allocation fails. The functions of the C libraries check beforehand that
+//! there is memory, and fail if there is none; what they allocate later comes from the reserve if memory has run out since.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of the reserve. A policy, which takes the most, has 200 KB. Zero-initialized, so that it takes no memory until it is used.
+const RESERVE: usize = 1 << 20;
+
+/// An allocator for `#[global_allocator]`.
+pub struct Allocator(Reserve<RESERVE>);
+
+impl Allocator {
+    /// Its reserve is empty memory of the program's image.
+    #[must_use]
+    pub const fn new() -> Allocator {
+        Allocator(Reserve::new())
+    }
+}
+
+impl Default for Allocator {
+    fn default() -> Allocator {
+        Allocator::new()
+    }
+}
+
+impl fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Allocator").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: memory comes from the system's allocator or from the reserve, and goes back to the one that it came from. Both
+// keep the contract. Nothing unwinds.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of the same function.
+        let memory = unsafe { System.alloc(layout) };
+        if memory.is_null() { self.0.take(layout) } else { memory }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let memory = unsafe { System.alloc_zeroed(layout) };
+        if !memory.is_null() {
+            return memory;
+        }
+        let memory = self.0.take(layout);
+        if !memory.is_null() {
+            // Not zero if it has been used before.
+            // SAFETY: the reserve returned memory of that size, which nobody else uses.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        memory
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if self.0.has(memory) {
+            self.0.put_back();
+        } else {
+            // SAFETY: the caller keeps the contract of the same function; the memory is not the reserve's.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !self.0.has(memory) {
+            // SAFETY: as above.
+            let moved = unsafe { System.realloc(memory, layout, size) };
+            if !moved.is_null() {
+                return moved;
+            }
+        }
+        // SAFETY: the caller vouches that the size, rounded up to the alignment, does not exceed `isize::MAX`.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: the caller vouches that the size is not 0.
+        let moved = unsafe { self.alloc(wanted) };
+        if !moved.is_null() {
+            // SAFETY: both have at least so many bytes and belong to this call. They do not overlap, since neither has been
+            // freed.
+            unsafe { ptr::copy_nonoverlapping(memory, moved, layout.size().min(size)) };
+            // SAFETY: the caller vouches for the memory and its layout, and does not use it again.
+            unsafe { self.dealloc(memory, layout) };
+        }
+        moved
+    }
+}
+
+/// Memory that is given out from its start to its end, and again from its start when all of it has come back.
+struct Reserve<const BYTES: usize> {
+    memory: UnsafeCell<[u8; BYTES]>,
+    /// How many allocations have not come back, in the upper half, and how many bytes have been given out.
+    state: AtomicU64,
+}
+
+// SAFETY: no two allocations overlap (`take`), and only their owners use the memory.
+unsafe impl<const BYTES: usize> Sync for Reserve<BYTES> {}
+
+impl<const BYTES: usize> Reserve<BYTES> {
+    const fn new() -> Reserve<BYTES> {
+        assert!(BYTES < u32::MAX as usize, "the state has 32 bits for it");
+        Reserve { memory: UnsafeCell::new([0; BYTES]), state: AtomicU64::new(0) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.get().cast()
+    }
+
+    fn has(&self, memory: *mut u8) -> bool {
+        memory.addr().wrapping_sub(self.start().addr()) < BYTES
+    }
+
+    /// Returns memory of that layout, or null if too little is left.
+    fn take(&self, layout: Layout) -> *mut u8 {
+        let address = self.start().addr();
+        let place = |state: u64| {
+            let end = (state as u32) as usize;
+            let from = (address + end).checked_next_multiple_of(layout.align())? - address;
+            let to = from.checked_add(layout.size())?;
+            (to <= BYTES).then_some((from, to))
+        };
+        let counted = |state: u64| place(state).map(|(_, to)| ((state >> 32) + 1) << 32 | to as u64);
+        // Acquire: whoever used the memory before has finished. Release: for `put_back`, which others may do next.
+        match self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted) {
+            // SAFETY: the place is in the memory.
+            Ok(before) => {
+                place(before).map_or(ptr::null_mut(), |(from, _)| unsafe { self.start().add(from) })
+            }
+            Err(_) => ptr::null_mut(),
+        }
+    }
+
+    /// Takes one allocation back. The last one that comes back makes all of the memory free.
+    fn put_back(&self) {
+        let counted = |state: u64| {
+            let left = (state >> 32) - 1;
+            Some(if left == 0 { 0 } else { left << 32 | u64::from(state as u32) })
+        };
+        _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn layout(size: usize, align: usize) -> Layout {
+        Layout::from_size_align(size, align).unwrap()
+    }
+
+    #[test]
+    fn allocations_are_aligned_and_do_not_overlap() {
+        let reserve = Reserve::<4096>::new();
+        let mut end = 0;
+        for (size, align) in [(1, 1), (1, 1), (3, 2), (8, 8), (1, 64), (100, 16), (7, 512)] {
+            let memory = reserve.take(layout(size, align));
+            assert!(reserve.has(memory) && memory.addr().is_multiple_of(align));
+            assert!(memory.addr() >= end && memory.addr() + size <= reserve.start().addr() + 4096);
+            end = memory.addr() + size;
+        }
+    }
+
+    #[test]
+    fn it_is_used_up_and_free_again_when_all_has_come_back() {
+        let reserve = Reserve::<128>::new();
+        let first = reserve.take(layout(100, 1));
+        assert!(reserve.take(layout(29, 1)).is_null());
+        let last = reserve.take(layout(28, 1));
+        assert!(!last.is_null() && reserve.take(layout(1, 1)).is_null());
+        reserve.put_back();
+        assert!(reserve.take(layout(1, 1)).is_null(), "one is in use");
+        reserve.put_back();
+        assert_eq!(reserve.take(layout(128, 1)), first);
+        for huge in [layout(isize::MAX as usize, 1), layout(1, 1 << 62)] {
+            assert!(Reserve::<128>::new().take(huge).is_null());
+        }
+    }
+
+    #[test]
+    fn addresses_next_to_it_are_not_in_it() {
+        let reserve = Reserve::<128>::new();
+        let start = reserve.start();
+        assert!(reserve.has(start) && reserve.has(start.wrapping_add(127)));
+        assert!(!reserve.has(start.wrapping_sub(1)) && !reserve.has(start.wrapping_add(128)));
+    }
+
+    #[test]
+    fn memory_of_the_reserve_grows_and_is_zeroed() {
+        let allocator = Allocator::new();
+        // Too large for any system, so that it must be the reserve that refuses.
+        // SAFETY: the layouts have sizes, and memory is freed with that of its last allocation.
+        unsafe {
+            assert!(allocator.alloc(layout(isize::MAX as usize - 4096, 1)).is_null());
+            let old = allocator.0.take(layout(5, 1));
+            old.copy_from(c"abcd".as_ptr().cast(), 5);
+            let new = allocator.realloc(old, layout(5, 1), 5000);
+            assert!(!allocator.0.has(new), "the system has memory");
+            assert_eq!(new.cast::<[u8; 5]>().read(), *b"abcd\0");
+            assert!(allocator.realloc(new, layout(5000, 1), isize::MAX as usize - 4096).is_null());
+            assert_eq!(new.cast::<[u8; 5]>().read(), *b"abcd\0", "a failure leaves the old memory");
+            allocator.dealloc(new, layout(5000, 1));
+            assert_eq!(allocator.0.take(layout(1, 1)), old, "all came back");
+        }
+    }
+
+    #[test]
+    fn threads_take_and_put_back_at_the_same_time() {
+        let reserve = &Reserve::<4096>::new();
+        thread::scope(|scope| {
+            for number in 0..4_u8 {
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let size = 1 + round % 200;
+                        let memory = reserve.take(layout(size, 8));
+                        if memory.is_null() {
+                            continue;
+                        }
+                        // SAFETY: so many bytes, which only this thread uses, until it gives them back.
+                        unsafe {
+                            memory.write_bytes(number, size);
+                            assert!((0..size).all(|byte| memory.add(byte).read() == number));
+                        }
+                        reserve.put_back();
+                    }
+                });
+            }
+        });
+        assert_eq!(reserve.state.load(Ordering::Relaxed), 0);
+    }
+}
