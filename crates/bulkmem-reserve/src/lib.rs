@@ -127,10 +127,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
         let counted = |state: u64| place(state).map(|(_, to)| ((state >> 32) + 1) << 32 | to as u64);
         // Acquire: whoever used the memory before has finished. Release: for `put_back`, which others may do next.
         match self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted) {
-            // SAFETY: the place is in the memory.
-            Ok(before) => {
-                place(before).map_or(ptr::null_mut(), |(from, _)| unsafe { self.start().add(from) })
-            }
+            Ok(before) => place(before).map_or(ptr::null_mut(), |(from, _)| self.start().wrapping_add(from)),
             Err(_) => ptr::null_mut(),
         }
     }
