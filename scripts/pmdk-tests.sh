@@ -27,10 +27,12 @@ skip() {
     exit 0
 }
 
+# Those that run in a virtual machine with an NVDIMM.
+on_device_dax=(pmem_deep_persist/TEST2 pmem_deep_persist/TEST3 pmem_map_file/TEST2)
+
 # Prints the reason why a test cannot run; fails if it can.
 not_runnable() {
     case $1 in
-        pmem_deep_persist/TEST[23] | pmem_map_file/TEST2) echo "needs device DAX" ;;
         pmem_deep_persist/TEST[5-9]) echo "tests a function inside of libpmemobj, which it compiles in" ;;
         pmem_is_pmem_posix/*) echo "tests a function inside of PMDK's libpmem, which it compiles in" ;;
         pmem_eADR_functions/*) echo "searches the log of PMDK's debug build for functions inside of it" ;;
@@ -120,8 +122,30 @@ sed -n 's/^msync.*/<libpmemobj>: <15> pmem.c pmem_msync/p' calls >"$PMEMOBJ_LOG_
 exit "$status"
 END
 chmod +x "$temporary"/instead/*
-# What the modes of pmem_deep_persist call that do not run.
-echo 'void pmem_init(void) {} void *pmemobj_create(void) { return 0; } void pmemobj_close(void) {}' >"$tests/pmem_deep_persist/unused.c"
+# What the modes of pmem_deep_persist call that do not run; and the length of a file or device, which PMDK asks libndctl for.
+cat >"$tests/pmem_deep_persist/instead.c" <<'END'
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+FILE *os_fopen(const char *path, const char *mode);
+void pmem_init(void) {}
+void *pmemobj_create(void) { return 0; }
+void pmemobj_close(void) {}
+ssize_t length_of(int fd)
+{
+    struct stat status;
+    char path[80];
+    long long length = -1;
+    if (fstat(fd, &status) != 0 || S_ISREG(status.st_mode))
+        return status.st_size;
+    snprintf(path, sizeof path, "/sys/dev/char/%u:%u/size", major(status.st_rdev), minor(status.st_rdev));
+    FILE *file = os_fopen(path, "r");
+    if (!file || fscanf(file, "%lld", &length) != 1)
+        return -1;
+    fclose(file);
+    return length;
+}
+END
 
 # link FOLDER: links a test's program.
 link() {
@@ -129,7 +153,8 @@ link() {
     case $1 in
         pmem_has_auto_flush) arguments=(LIBPMEM=y LIBPMEMCOMMON= OBJS="$1.o" LDFLAGS=) ;;
         pmem_deep_persist)
-            arguments=(LIBPMEM=y LIBPMEMOBJ= LDFLAGS= OBJS="$1.o unused.o ../../debug/libpmemcommon.a ../../debug/libpmemcore.a")
+            arguments=(LIBPMEM=y LIBPMEMOBJ= LDFLAGS= EXTRA_CFLAGS="-Wno-error -Dutil_fd_get_size=length_of"
+                OBJS="$1.o instead.o ../../debug/libpmemcommon.a ../../debug/libpmemcore.a")
             ;;
     esac
     rm -f "$tests/$1/$1"
@@ -193,7 +218,7 @@ for which in debian ours; do
     for folder in "${folders[@]}"; do link "$folder"; done
     mkdir "$temporary/loaded"
     for name in "${names[@]}"; do
-        [[ -z ${reason[$name]} ]] || continue
+        [[ -z ${reason[$name]} && " ${on_device_dax[*]} " != *" $name "* ]] || continue
         if run "$name"; then
             result[$name]+="passed "
         else
@@ -208,6 +233,20 @@ for which in debian ours; do
     echo "$(wc -l <<<"$loaded") programs loaded it"
     rm -r "$temporary/loaded"
 done
+
+heading "PMDK's tests on device DAX, in a virtual machine"
+status=0
+scripts/pmdk-device-dax.sh "$tests" "${library[debian]}" "${library[ours]}" >"$temporary/device-dax" || status=$?
+case $status in
+    0) while read -r name which verdict; do result[$name]+="$verdict "; done <"$temporary/device-dax" ;;
+    3)
+        for name in "${on_device_dax[@]}"; do
+            result[$name]="- - "
+            reason[$name]="needs device DAX, and there is no virtual machine: $(<"$temporary/device-dax")"
+        done
+        ;;
+    *) fail "the virtual machine failed: see above" ;;
+esac
 
 heading "pmembench"
 # It subtracts an estimate of what reading the clock takes, and ends if that was too much. So it subtracts nothing here.
