@@ -1,12 +1,17 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs each workload three times: without the library, with it, and as a control without it, in the next of the six
-orders. A workload prints its own seconds, without the start of the program. Rounds of one workload do not follow each other, but
-for the last ones: a machine may favour one side for a minute. The ratio is the time without the library divided by the
-time with it: above 1 is a gain. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
+Each round runs each workload three times: without the library, with it, and as a control without it. A workload in Python does that
+in one process, six times, in the six orders: raising the library's thresholds takes it out of the process, as if it were
+not there but for a jump, and writing its own values back takes it in again. So all three have the same memory at the same addresses,
+which differ between processes and change a time by more than the library often does. Each time is a median of
+repetitions, after as many that are not timed, because what a call finds in the cache depends on the calls before. Other workloads are
+processes of their own, in the next of the six orders in each round; they print their own seconds, without the start of the program.
+The ratio is the time without the library divided by the time with it: above 1 is a gain; that of a round is the median of its
+ratios. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
 its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have one time in common, so
-that they are not independent. The intervals are a bootstrap of the median of the rounds' ratios (95 %). There are 12 rounds,
+that they are not independent. The intervals are a bootstrap of the median of the rounds' ratios (95 %). Rounds of one workload do not
+follow each other, but for the last ones: a machine may favour one side for a minute. There are 12 rounds,
 and six more of a workload as long as its interval is wider than 1 %, up to ROUNDS [default: 96]: the width alone decides, so that
 nothing is repeated until it pleases. Before the rounds, `bulkmem run --histogram` (the command installed with the library, or else that
 in PATH) counts which calls of each workload the library replaces: those before and between what is timed, too. Programs that are not
@@ -35,53 +40,67 @@ LEAST, MOST, NARROW = 12, 96, 0.01
 WITHOUT, WITH, AGAIN = SIDES = range(3)
 ORDERS = list(itertools.permutations(SIDES))
 
-# Memory is touched before it is timed, unless the workload is about fresh memory.
-NUMPY = """
-import time, numpy as n
+# Memory is touched before it is timed, unless the workload is about fresh memory. BENCH_TABLE is the address of the library's table,
+# relative to that of the library: its first three members are the thresholds. Without it, there is one side.
+PLAIN = """
+import ctypes, itertools, os, statistics, time
 M = 1 << 20
 def timed(work, times):
-    work()
-    took = []
-    for _ in range(times):
-        start = time.perf_counter(); work(); took.append(time.perf_counter() - start)
-    print(sorted(took)[len(took) // 2])
+    def median():
+        took = []
+        for _ in range(2 * times):
+            start = time.perf_counter(); work(); took.append(time.perf_counter() - start)
+        return statistics.median(took[times:])
+    if 'BENCH_TABLE' not in os.environ:
+        print(median()); return
+    with open('/proc/self/maps') as maps:
+        base = next(int(line.split('-')[0], 16) for line in maps if line.rstrip().endswith(os.environ['LD_PRELOAD']))
+    table = (ctypes.c_size_t * 3).from_address(base + int(os.environ['BENCH_TABLE']))
+    own, out = list(table), [2 ** 64 - 1] * 3
+    assert own != out, 'the library leaves all calls to the C library: calibrate first'
+    for order in itertools.permutations(range(3)):
+        took = [0, 0, 0]
+        for side in order:
+            table[:] = own if side == 1 else out
+            took[side] = median()
+        print(*took)
 """
-PLAIN = NUMPY.replace(", numpy as n", "")
+NUMPY = PLAIN + "import numpy as n\n"
 
 SNIPPETS = {
     "NumPy: copyto, 512 MiB": NUMPY + "a = n.ones(512 * M, n.uint8); b = n.empty_like(a); b[:] = 1\n"
-    "timed(lambda: n.copyto(b, a), 7)",
+    "timed(lambda: n.copyto(b, a), 2)",
     "NumPy: copyto, 8 MiB, cached": NUMPY + "a = n.ones(8 * M, n.uint8); b = n.empty_like(a); b[:] = 1\n"
-    "timed(lambda: n.copyto(b, a), 301)",
+    "timed(lambda: n.copyto(b, a), 31)",
     "NumPy: copyto, rows of 1 MiB of 512 MiB": NUMPY + "a = n.ones((512, M), n.uint8); b = n.empty_like(a); b[:] = 1\n"
-    "def work():\n  for i in range(512): n.copyto(b[i], a[i])\ntimed(work, 7)",
-    "NumPy: tobytes, 256 MiB, fresh": NUMPY + "a = n.ones(256 * M, n.uint8)\ntimed(lambda: a.tobytes(), 7)",
-    "NumPy: zeros, then written, 256 MiB": NUMPY + "def work():\n  a = n.zeros(256 * M, n.uint8); a[:] = 7\ntimed(work, 7)",
+    "def work():\n  for i in range(512): n.copyto(b[i], a[i])\ntimed(work, 2)",
+    "NumPy: tobytes, 256 MiB, fresh": NUMPY + "a = n.ones(256 * M, n.uint8)\ntimed(lambda: a.tobytes(), 2)",
+    "NumPy: zeros, then written, 256 MiB": NUMPY + "def work():\n  a = n.zeros(256 * M, n.uint8); a[:] = 7\ntimed(work, 2)",
     "NumPy: concatenate, 2 x 128 MiB, fresh": NUMPY + "a = n.ones(128 * M, n.uint8)\n"
-    "timed(lambda: n.concatenate([a, a]), 7)",
+    "timed(lambda: n.concatenate([a, a]), 2)",
     "NumPy: concatenate into an array, 2 x 128 MiB": NUMPY + "a = n.ones(128 * M, n.uint8); b = n.ones(256 * M, n.uint8)\n"
-    "timed(lambda: n.concatenate([a, a], out=b), 7)",
+    "timed(lambda: n.concatenate([a, a], out=b), 2)",
     "Python: bytearray copied into another, 256 MiB": PLAIN + "a = bytearray(b'x') * (256 * M); b = memoryview(bytearray(a))\n"
-    "def work(): b[:] = a\ntimed(work, 7)",
-    "Python: bytes joined, 256 MiB, fresh": PLAIN + "a = [b'x' * (4 * M)] * 64\ntimed(lambda: b''.join(a), 7)",
-    "Python: bytes of a bytearray, 64 MiB, fresh": PLAIN + "a = bytearray(b'x') * (64 * M)\ntimed(lambda: bytes(a), 21)",
+    "def work(): b[:] = a\ntimed(work, 2)",
+    "Python: bytes joined, 256 MiB, fresh": PLAIN + "a = [b'x' * (4 * M)] * 64\ntimed(lambda: b''.join(a), 2)",
+    "Python: bytes of a bytearray, 64 MiB, fresh": PLAIN + "a = bytearray(b'x') * (64 * M)\ntimed(lambda: bytes(a), 4)",
     "NumPy: copies of 1 MiB, 64 kept, fresh": NUMPY + "a = n.ones(M, n.uint8)\n"
-    "def work(): return [a.copy() for _ in range(64)]\ntimed(work, 21)",
+    "def work(): return [a.copy() for _ in range(64)]\ntimed(work, 4)",
     "NumPy: copies of 1 MiB, each freed": NUMPY + "a = n.ones(M, n.uint8)\n"
-    "def work():\n  for _ in range(64): a.copy()\ntimed(work, 21)",
+    "def work():\n  for _ in range(64): a.copy()\ntimed(work, 4)",
     "Python: bytearray of zeros filled by slices of 4 MiB": PLAIN + "a = bytearray(256 * M); z = bytes(4 * M)\n"
-    "def work():\n  for i in range(0, 256 * M, 4 * M): a[i:i + 4 * M] = z\ntimed(work, 7)",
+    "def work():\n  for i in range(0, 256 * M, 4 * M): a[i:i + 4 * M] = z\ntimed(work, 2)",
     # Mapped memory begins on a page, so that what is behind the header is 8 bytes after the source modulo 4096.
     "NumPy: pages of 64 KiB behind headers of 8 bytes": NUMPY + "import mmap\nK = 64 << 10\n"
     "a = n.frombuffer(mmap.mmap(-1, K), n.uint8); a[:] = 1; b = n.frombuffer(mmap.mmap(-1, K + 4096), n.uint8)[8:K + 8]\n"
-    "def work():\n  for _ in range(1000): n.copyto(b, a)\ntimed(work, 7)",
+    "def work():\n  for _ in range(1000): n.copyto(b, a)\ntimed(work, 2)",
     "Python: pages of 4 KiB behind headers of 8 bytes": PLAIN + "import mmap\nK = 4 << 10\n"
     "a = memoryview(mmap.mmap(-1, K)); b = memoryview(mmap.mmap(-1, 2 * K))[8:K + 8]; a[:] = b'x' * K\n"
-    "def work():\n  for _ in range(10000): b[:] = a\ntimed(work, 7)",
+    "def work():\n  for _ in range(10000): b[:] = a\ntimed(work, 2)",
     "SQLite in memory: 64 rows of 4 MiB": PLAIN + "import sqlite3\nd = sqlite3.connect(':memory:'); b = b'x' * (4 * M)\n"
     "d.execute('create table t (b blob)')\ndef work():\n  d.execute('delete from t')\n"
     "  d.executemany('insert into t values (?)', ((b,) for _ in range(64)))\n  list(d.execute('select length(b), b from t'))\n"
-    "timed(work, 5)",
+    "timed(work, 2)",
 }
 
 # Columns of integers and text, scanned, filtered, grouped and sorted.
@@ -100,10 +119,10 @@ chunks = a.concat_tables([t.slice(i, 500000) for i in range(0, 4000000, 500000)]
 """
 
 SNIPPETS |= {
-    "DuckDB: scan with groups, 4 million rows": DUCKDB + "timed(lambda: d.execute(GROUPS).fetchall(), 5)",
-    "DuckDB: sort, 4 million rows": DUCKDB + "timed(lambda: d.execute('create or replace table u as from t order by s'), 3)",
-    "PyArrow: scan with filter, 4 million rows": ARROW + "timed(lambda: t.filter(c.match_substring(t['s'], '7')), 5)",
-    "PyArrow: chunks combined, 4 million rows": ARROW + "timed(lambda: chunks.combine_chunks(), 5)",
+    "DuckDB: scan with groups, 4 million rows": DUCKDB + "timed(lambda: d.execute(GROUPS).fetchall(), 2)",
+    "DuckDB: sort, 4 million rows": DUCKDB + "timed(lambda: d.execute('create or replace table u as from t order by s'), 1)",
+    "PyArrow: scan with filter, 4 million rows": ARROW + "timed(lambda: t.filter(c.match_substring(t['s'], '7')), 2)",
+    "PyArrow: chunks combined, 4 million rows": ARROW + "timed(lambda: chunks.combine_chunks(), 2)",
 }
 
 PERL = (
@@ -184,8 +203,19 @@ def printed_by(name, library, prefix=(), **variables):
     return printed
 
 
-def seconds(name, library):
-    return float(printed_by(name, library))
+def table_of(library):
+    """Where the library's table is, relative to the library."""
+    symbols = subprocess.run(["nm", library], stdout=subprocess.PIPE, check=True, text=True).stdout
+    [at] = [line.split()[0] for line in symbols.splitlines() if "bulkmem_preload9c_library5TABLE" in line]
+    return str(int(at, 16))
+
+
+def times_of(name, library, table, number):
+    """The times of the three sides in a round of that number; of a workload in Python, six times."""
+    if name in SNIPPETS:
+        return [[float(word) for word in line.split()] for line in printed_by(name, library, BENCH_TABLE=table).splitlines()]
+    times = {side: float(printed_by(name, library if side == WITH else "")) for side in ORDERS[number % len(ORDERS)]}
+    return [[times[side] for side in SIDES]]
 
 
 def replaced(name, library):
@@ -212,8 +242,8 @@ def replaced(name, library):
 
 
 def ratios(taken, side):
-    """The times of the first side divided by those of another, round by round."""
-    return [times[WITHOUT] / times[side] for times in taken]
+    """The times of the first side divided by those of another, of each round."""
+    return [statistics.median(times[WITHOUT] / times[side] for times in of_round) for of_round in taken]
 
 
 def interval(rounds):
@@ -242,6 +272,7 @@ def main():
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
     skipped = {name: need for name in names if (need := missing(name))}
+    table = table_of(library)
     # The times of the three sides, round by round.
     taken = {name: [] for name in names if name not in skipped}
     pending, counted = list(taken), {}
@@ -254,8 +285,7 @@ def main():
         for number in range(most):
             for at, name in enumerate(pending, 1):
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
-                times = {side: seconds(name, library if side == WITH else "") for side in ORDERS[number % len(ORDERS)]}
-                taken[name].append([times[side] for side in SIDES])
+                taken[name].append(times_of(name, library, table, number))
             if number + 1 >= LEAST and (number + 1) % len(ORDERS) == 0:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
     except Ended as error:
@@ -277,7 +307,7 @@ def show(names, skipped, counted, taken):
         if not taken[name]:
             continue
         cells = [counted[name]]
-        cells += [f"{statistics.median(times[side] for times in taken[name]) * 1000:.1f}" for side in (WITHOUT, WITH)]
+        cells += [f"{statistics.median(times[side] for times in sum(taken[name], [])) * 1000:.1f}" for side in (WITHOUT, WITH)]
         for side in (WITH, AGAIN):
             low, high = interval(ratios(taken[name], side))
             cells.append(f"{statistics.median(ratios(taken[name], side)):.3f} ({low:.3f}–{high:.3f})")

@@ -57,14 +57,17 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     length: usize,
     function: Function,
 ) -> *mut c_void {
+    let policy_decides = c_library::policy_decides(Operation::Copy, length);
     let overlap = dst.addr().abs_diff(src.addr()) < length;
-    let by_policy = !overlap && c_library::policy_decides(Operation::Copy, length);
+    let by_policy = !overlap && policy_decides;
     histogram::count(function.call(Operation::Copy), length, by_policy);
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
-        if by_policy {
+        if policy_decides && pointers::follows_by_c_library(Operation::Copy, length) {
+            c_library::memmove(dst, src, length);
+        } else if by_policy {
             match options(Operation::Copy, length) {
-                Some(options) => options.copy_raw(dst.cast(), src.cast(), length),
+                Some(options) => pointers::copy_with(&options, dst.cast(), src.cast(), length),
                 None => pointers::copy(dst.cast(), src.cast(), length),
             }
         } else if !overlap && c_library::copy_if_aliased(dst, src, length) {
@@ -94,11 +97,14 @@ pub(crate) unsafe extern "C-unwind" fn set(
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
+        if !by_policy || pointers::follows_by_c_library(operation, length) {
+            c_library::memset(dst, byte, length);
+            return dst;
+        }
         match (operation, options(operation, length)) {
-            _ if !by_policy => c_library::memset(dst, byte, length),
-            (Operation::Clear, Some(options)) => options.clear_raw(dst.cast(), length),
+            (Operation::Clear, Some(options)) => pointers::clear_with(&options, dst.cast(), length),
             (Operation::Clear, None) => pointers::clear(dst.cast(), length),
-            (_, Some(options)) => options.fill_raw(dst.cast(), length, byte as u8),
+            (_, Some(options)) => pointers::fill_with(&options, dst.cast(), length, byte as u8),
             (_, None) => pointers::fill(dst.cast(), length, byte as u8),
         }
     }

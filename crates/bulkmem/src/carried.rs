@@ -45,6 +45,8 @@ pub(crate) struct Known {
     pub(crate) class: u8,
     /// How many looks in a row have agreed with the one before, at most [`MOST_AGREED`].
     pub(crate) agreed: u8,
+    /// True if the verdict's method for that class is the C library's function.
+    pub(crate) by_c_library: bool,
     /// How many bytes more the verdict holds for, at most [`MOST_BYTES`].
     pub(crate) left: u64,
 }
@@ -53,16 +55,21 @@ pub(crate) struct Known {
 pub(crate) const PARTS: u8 = 0;
 /// So many looks in a row must agree before further calls follow the verdict without a look.
 pub(crate) const AGREED: u8 = 7;
-const MOST_AGREED: u8 = 9;
-/// Bytes of calls that then follow a verdict. In uncached memory a look takes up to 2 µs, as it waits until earlier stores have
-/// reached memory; so there they double with each further look that agrees. In other memory it takes as long as a few KiB.
+const MOST_AGREED: u8 = 12;
+/// Bytes of calls that then follow a verdict. They double with each further look that agrees: a look takes 1 to 2 µs, which is some
+/// percent of a cached call of a mebibyte.
 pub(crate) const CARRIED: u64 = 512 << 10;
+/// As many as one call in cached memory writes without another look.
+const MOST_CARRIED: u64 = 16 << 20;
+/// In uncached memory, [attempts](crate::bypassed) to write through the cache need looks.
+const MOST_CARRIED_UNCACHED: u64 = 2 << 20;
 
-/// Of the 64 bits of a stream, the lowest name the verdict; then come the class, agreeing looks and bytes.
+/// Of the 64 bits of a stream, the lowest name the verdict; then come the class, agreeing looks, the method and bytes.
 const VERDICT_BITS: u32 = 2;
 const CLASS_BITS: u32 = 6;
 const AGREED_BITS: u32 = 4;
-const BYTES_BITS: u32 = 64 - VERDICT_BITS - CLASS_BITS - AGREED_BITS;
+const METHOD_BITS: u32 = 1;
+const BYTES_BITS: u32 = 64 - VERDICT_BITS - CLASS_BITS - AGREED_BITS - METHOD_BITS;
 const MOST_BYTES: u64 = (1 << BYTES_BITS) - 1;
 
 impl Known {
@@ -91,8 +98,10 @@ impl Known {
             // A look at unmapped memory has four of the pages mapped that the call needs anyway.
             _ if verdict == Some(CacheVerdict::Unmapped) => 0,
             None => 0,
-            Some(_) if verdict != Some(CacheVerdict::Uncached) => CARRIED,
-            Some(further) => CARRIED << further,
+            Some(further) if verdict == Some(CacheVerdict::Uncached) => {
+                (CARRIED << further).min(MOST_CARRIED_UNCACHED)
+            }
+            Some(further) => (CARRIED << further).min(MOST_CARRIED),
         };
         Known { agreed, left, ..self }
     }
@@ -103,6 +112,7 @@ impl Known {
         let fields = [
             (CLASS_BITS, u64::from(self.class)),
             (AGREED_BITS, u64::from(self.agreed)),
+            (METHOD_BITS, u64::from(self.by_c_library)),
             (BYTES_BITS, self.left.min(MOST_BYTES)),
         ];
         let (word, _) = fields.into_iter().fold((verdict, VERDICT_BITS), |(word, from), (bits, value)| {
@@ -124,8 +134,9 @@ impl Known {
             3 => Some(CacheVerdict::Unmapped),
             _ => None,
         };
-        let (class, agreed) = (take(CLASS_BITS) as u8, take(AGREED_BITS) as u8);
-        Known { verdict, class, agreed, left: take(BYTES_BITS) }
+        let (class, agreed, by_c_library) =
+            (take(CLASS_BITS) as u8, take(AGREED_BITS) as u8, take(METHOD_BITS) == 1);
+        Known { verdict, class, agreed, by_c_library, left: take(BYTES_BITS) }
     }
 }
 
@@ -175,6 +186,17 @@ impl Stream {
         Some(known.verdict)
     }
 
+    /// True if a call of that length follows a verdict by the C library's function; it counts for the stream then.
+    #[inline(always)]
+    pub(crate) fn follow_by_c_library(&self, length: usize) -> bool {
+        let known = self.load();
+        let follows = known.by_c_library && known.holds_for(Stream::class(false, length), length);
+        if follows {
+            self.store(known.less(length));
+        }
+        follows
+    }
+
     #[inline(always)]
     pub(crate) fn load(&self) -> Known {
         Known::of(self.known.load(Relaxed))
@@ -207,17 +229,13 @@ mod tests {
     const CLASS: u8 = 16;
 
     #[test]
-    fn calls_that_look_at_each_interval_never_follow_earlier_ones() {
-        assert!(CARRIED << (MOST_AGREED - AGREED) < crate::policy::INTERVAL as u64);
-    }
-
-    #[test]
     fn a_stream_keeps_what_is_known() {
         let stream = Stream::new();
         assert_eq!(stream.load(), Known::default());
         for verdict in [CACHED, UNCACHED, Some(CacheVerdict::Unmapped), None] {
             for (class, agreed) in [(PARTS, 0), (63, 5), (CLASS, MOST_AGREED)] {
-                let known = Known { verdict, class, agreed, left: 4 << 20 };
+                let by_c_library = agreed == 5;
+                let known = Known { verdict, class, agreed, by_c_library, left: 4 << 20 };
                 stream.store(known);
                 assert_eq!(stream.load(), known);
                 stream.store(Known { left: u64::MAX, ..known });
@@ -252,7 +270,7 @@ mod tests {
 
     #[test]
     fn looks_that_agree_become_rare() {
-        for (uncached, most_looks) in [(true, 40), (false, 120)] {
+        for (uncached, most_looks) in [(true, 40), (false, 30)] {
             let mut calls = Calls::default();
             calls.run(std::iter::repeat_n(uncached, 1000));
             assert!(calls.looks <= most_looks && calls.wrong == 0, "{} looks", calls.looks);
@@ -260,14 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_double_with_each_look_that_finds_uncached_memory() {
-        for (verdict, expected) in [(UNCACHED, [512, 1024, 2048, 2048]), (CACHED, [512; 4])] {
+    fn bytes_double_with_each_look_that_agrees() {
+        for (verdict, most) in [(UNCACHED, MOST_CARRIED_UNCACHED), (CACHED, MOST_CARRIED)] {
             let mut known = Known { verdict, class: CLASS, agreed: AGREED - 1, ..Known::default() };
-            let lefts = [(); 4].map(|()| {
+            for doubled in [512, 1024, 2048, 4096, 8192, 16384, 32768] {
                 known = known.looked(verdict, CLASS);
-                known.left >> 10
-            });
-            assert_eq!(lefts, expected);
+                assert_eq!(known.left, (doubled << 10).min(most));
+            }
         }
     }
 
@@ -286,11 +303,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_follow_by_the_c_librarys_function_if_it_is_the_verdicts() {
+        let stream = Stream::new();
+        let known = Known { verdict: CACHED, class: CLASS, by_c_library: true, ..Known::default() };
+        for (known, follows) in [
+            (Known { left: 2 * LENGTH as u64, ..known }, true),
+            (Known { left: LENGTH as u64 - 1, ..known }, false),
+            (Known { left: CARRIED, class: CLASS + 1, ..known }, false),
+            (Known { left: CARRIED, class: PARTS, ..known }, false),
+            (Known { left: CARRIED, by_c_library: false, ..known }, false),
+        ] {
+            stream.store(known);
+            assert_eq!(stream.follow_by_c_library(LENGTH), follows, "{known:?}");
+            assert_eq!(stream.load(), if follows { known.less(LENGTH) } else { known });
+        }
+    }
+
+    #[test]
     fn a_change_of_state_is_found_with_the_next_look() {
-        for (uncached, most) in [(true, 2 << 20), (false, CARRIED as usize)] {
+        for (uncached, most) in [(true, MOST_CARRIED_UNCACHED as usize), (false, MOST_CARRIED as usize)] {
             let mut calls = Calls::default();
             calls.run(std::iter::repeat_n(uncached, 1000));
-            calls.run(std::iter::repeat_n(!uncached, 100));
+            calls.run(std::iter::repeat_n(!uncached, 1000));
             assert!((1..=most / LENGTH).contains(&calls.wrong), "{}", calls.wrong);
         }
     }
@@ -300,7 +334,7 @@ mod tests {
     fn of_calls_that_take_turns_half_are_right() {
         for before in [0, 1000] {
             // Miri would take minutes for all.
-            for group in (1..=100).step_by(if cfg!(miri) { 50 } else { 1 }) {
+            for group in (1..=1000).step_by(if cfg!(miri) { 500 } else { 1 }) {
                 let mut calls = Calls::default();
                 calls.run(std::iter::repeat_n(true, before));
                 calls.wrong = 0;

@@ -1,6 +1,7 @@
 //! What one call works on, and the kernels that do the work.
 
 use std::ops::Range;
+use std::ptr;
 
 use crate::c_functions;
 use crate::error::Error;
@@ -176,6 +177,12 @@ impl<'c, K: Kernel> Step<'c, K> {
         let entry = K::entry(&choice.method.code, operation)?;
         let weak = choice.method.ordering == Ordering::Weak;
         Some(Step { entry, parameters: &choice.parameters, weak })
+    }
+
+    /// True if it is the C library's function.
+    #[inline(always)]
+    pub(crate) fn is_c_librarys(&self, operation: Operation) -> bool {
+        K::entry(&method::c_library().code, operation).is_some_and(|entry| ptr::eq(entry, self.entry))
     }
 
     /// Works on a piece, without a fence.

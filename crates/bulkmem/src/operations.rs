@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::kernel::{self, Memory};
-use crate::operation::Operation;
 use crate::options::Options;
 use crate::pointers;
 use crate::short_calls::COPY_PERSIST;
@@ -168,9 +167,8 @@ impl Options<'_> {
         if self.is_default() {
             clear(dst);
         } else {
-            let memory = Memory::filled(dst.as_mut_ptr(), dst.len(), 0);
             // SAFETY: a mutable slice is valid for writes.
-            unsafe { self.plan_fill(Operation::Clear, dst.len()).fenced(memory) }
+            unsafe { pointers::clear_with(self, dst.as_mut_ptr(), dst.len()) }
         }
     }
 
@@ -180,9 +178,8 @@ impl Options<'_> {
         if self.is_default() {
             fill(dst, byte);
         } else {
-            let memory = Memory::filled(dst.as_mut_ptr(), dst.len(), byte);
             // SAFETY: a mutable slice is valid for writes.
-            unsafe { self.plan_fill(Operation::Fill, dst.len()).fenced(memory) }
+            unsafe { pointers::fill_with(self, dst.as_mut_ptr(), dst.len(), byte) }
         }
     }
 

@@ -506,7 +506,8 @@ mod tests {
 
     #[test]
     fn a_call_follows_the_verdict_of_an_earlier_one_without_a_look() {
-        let known = |verdict| Known { verdict, class: 17, agreed: AGREED, left: 300 << 10 };
+        let known =
+            |verdict| Known { verdict, class: 17, agreed: AGREED, left: 300 << 10, ..Known::default() };
         let length = 128 << 10;
         for (verdict, expected) in [
             (Some(CacheVerdict::Cached), "rep_stosb"),

@@ -10,6 +10,7 @@
 //! is the form that the compiler checks.
 
 use crate::c_functions;
+use crate::carried::Stream;
 use crate::error::Error;
 use crate::kernel::{Memory, Step};
 use crate::look_switch;
@@ -70,6 +71,40 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     }
 }
 
+/// As [`clear`], with options. Unlike [`Options::clear_raw`], it ends with a fence only if the method needs one: nobody else accesses the
+/// memory during the call.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+pub unsafe fn clear_with(options: &Options<'_>, dst: *mut u8, length: usize) {
+    let memory = Memory::filled(dst, length, 0);
+    // SAFETY: passed on from the caller.
+    unsafe { options.plan_fill(Operation::Clear, length).fenced(memory) }
+}
+
+/// As [`fill`], with options; see [`clear_with`].
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+pub unsafe fn fill_with(options: &Options<'_>, dst: *mut u8, length: usize, byte: u8) {
+    let memory = Memory::filled(dst, length, byte);
+    // SAFETY: passed on from the caller.
+    unsafe { options.plan_fill(Operation::Fill, length).fenced(memory) }
+}
+
+/// As [`copy`], with options; see [`clear_with`].
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+pub unsafe fn copy_with(options: &Options<'_>, dst: *mut u8, src: *const u8, length: usize) {
+    let memory = Memory::copied(dst, src, length);
+    // SAFETY: passed on from the caller.
+    unsafe { options.plan_copy(&memory).fenced(memory) }
+}
+
 /// Which calls a replacement of `memset` or `memcpy` leaves to the C library, and which it executes by [`Options`]; lengths in bytes,
 /// `usize::MAX` if no call is so long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +150,15 @@ pub fn thresholds<const N: usize>(
         };
         Thresholds { policy_from: full.min(reused.max(SHORTEST_BY_POLICY)), reused_below: full }
     })
+}
+
+/// True if the calling thread's clear, fill or copy of that length [follows](crate::look) the verdict of earlier looks, by the C
+/// library's function; it counts as a call then. For a replacement of `memset` or `memcpy`, which reads little else before it calls that
+/// function: what it reads otherwise has often left the second-level cache. The call is not shorter than its
+/// [threshold](Thresholds::policy_from).
+#[inline(always)]
+pub fn follows_by_c_library(operation: Operation, length: usize) -> bool {
+    Stream::of_this_thread(operation).follow_by_c_library(length)
 }
 
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.
