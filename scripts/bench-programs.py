@@ -3,9 +3,9 @@
 
 Each round runs each workload three times: without the library, with it, and as a control without it. A workload in Python does that
 in one process, six times, in the six orders: raising the library's thresholds takes it out of the process, as if it were
-not there but for a jump, and writing its own values back takes it in again. So all three have the same memory at the same addresses,
-which differ between processes and change a time by more than the library often does. Each time is a median of
-repetitions, after as many that are not timed, because what a call finds in the cache depends on the calls before. Other workloads are
+not there but for a jump, and writing its own values back takes it in again. So all three have the same memory at the same addresses, but for
+new memory; these differ between processes, and change a time by more than the library often does. Each time is the median of
+some repetitions, after as many that are not timed, because what a call finds in the cache depends on the calls before. Other workloads are
 processes of their own, in the next of the six orders in each round; they print their own seconds, without the start of the program.
 The ratio is the time without the library divided by the time with it: above 1 is a gain; that of a round is the median of its
 ratios. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
@@ -58,7 +58,9 @@ def timed(work, times):
     table = (ctypes.c_size_t * 3).from_address(base + int(os.environ['BENCH_TABLE']))
     own, out = list(table), [2 ** 64 - 1] * 3
     assert own != out, 'the library leaves all calls to the C library: calibrate first'
-    for order in itertools.permutations(range(3)):
+    orders = list(itertools.permutations(range(3)))
+    # No order is always the first.
+    for order in orders[os.getpid() % 6:] + orders[:os.getpid() % 6]:
         took = [0, 0, 0]
         for side in order:
             table[:] = own if side == 1 else out
@@ -206,8 +208,10 @@ def printed_by(name, library, prefix=(), **variables):
 def table_of(library):
     """Where the library's table is, relative to the library."""
     symbols = subprocess.run(["nm", library], stdout=subprocess.PIPE, check=True, text=True).stdout
-    [at] = [line.split()[0] for line in symbols.splitlines() if "bulkmem_preload9c_library5TABLE" in line]
-    return str(int(at, 16))
+    found = [line.split()[0] for line in symbols.splitlines() if "bulkmem_preload9c_library5TABLE" in line]
+    if len(found) != 1:
+        sys.exit(f"{library}: nm finds no table of thresholds; has it been stripped? make install-c installs it with symbols")
+    return str(int(found[0], 16))
 
 
 def times_of(name, library, table, number):
@@ -266,7 +270,7 @@ def progress(text):
 def main():
     if len(sys.argv) < 2 or not os.path.isfile(sys.argv[1]):
         sys.exit("usage: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
-    library, wanted = os.path.abspath(sys.argv[1]), "".join(sys.argv[2:3])
+    library, wanted = os.path.realpath(sys.argv[1]), "".join(sys.argv[2:3])
     most = max(LEAST, int(sys.argv[3])) if len(sys.argv) > 3 else MOST
     names = [name for name, *_ in commands("", "") if name.startswith(wanted)]
     if not names:

@@ -87,7 +87,7 @@ log=$temporary/logs/tests
 judged() {
     local number=${2#*TEST} folder=$temporary/results/$1/$2 calls
     mkdir -p "$folder"
-    awk -v start="=== $1 $2 status 0" '$0 == start { on = 1; next } /^=== (debian|ours|end)/ { on = 0 } on' "$log" >"$folder/all"
+    awk -v start="=== $1 $2 status " '/^=== (debian|ours|end)/ { on = index($0, start) == 1 } on' "$log" >"$folder/all"
     grep -v '^=== ' "$folder/all" >"$folder/out$number.log" || true
     cp "$tests/${2%/*}/out$number.log.match" "$folder/"
     calls=$(sed -n 's/^=== syncs \(.*\) flushes \(.*\)/\1 \2/p' "$folder/all")
@@ -95,7 +95,7 @@ judged() {
         pmem_deep_persist/TEST2) [[ $calls =~ ^0\ [1-9] ]] || return ;;
         pmem_deep_persist/TEST3) [[ $calls == '1 0' ]] || return ;;
     esac
-    grep -qx '=== loaded' "$folder/all" && (cd "$folder" && "$tests/match" "out$number.log.match")
+    grep -qx "=== $1 $2 status 0" "$folder/all" && grep -qx '=== loaded' "$folder/all" && (cd "$folder" && "$tests/match" "out$number.log.match")
 }
 while read -r test _; do
     for which in debian ours; do

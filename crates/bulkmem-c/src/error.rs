@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::fmt::{self, Write as _};
-use std::hint;
 use std::iter;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bulkmem_reserve::system_has;
 
 /// Results of functions. An operation that fails has written nothing, and `bulkmem_last_error` says more.
 #[repr(C)]
@@ -136,27 +137,16 @@ pub(crate) fn keeping_errno<R>(body: impl FnOnce() -> R) -> R {
 /// Bytes to check for before threads and mappings. Starting a thread, or waiting for one, allocates less than 1 KiB.
 pub(crate) const SOME: usize = 64 << 10;
 
-/// Bytes to check for before a policy, which takes 130 KB, is loaded.
+/// Bytes to check for before a policy, which has 200 KB, is loaded.
 pub(crate) const FOR_A_POLICY: usize = 512 << 10;
 
-/// Checks that so many bytes can be allocated. If an allocation fails later, its memory comes from a reserve, which is small.
-/// Rust's standard library allocates some for threads elsewhere, and ends the process if that fails.
-pub(crate) fn has_memory(bytes: usize) -> bool {
-    // SAFETY: any size can be requested, and the pointer is passed to `free` once.
-    unsafe {
-        // The compiler would remove an allocation that is not used.
-        let probe = hint::black_box(libc::malloc(bytes));
-        libc::free(probe);
-        !probe.is_null()
-    }
-}
-
-/// As [`has_memory`].
+/// Checks that so many bytes can be allocated. If an allocation fails later, its memory comes from a reserve, which is small. Rust's
+/// standard library allocates some for threads elsewhere, and ends the process if that fails.
 ///
 /// # Errors
 /// [`Error::Memory`].
 pub(crate) fn check_memory(bytes: usize) -> Result<(), Failed> {
-    if has_memory(bytes) {
+    if system_has(bytes) {
         Ok(())
     } else {
         Err(fail(Error::Memory, format_args!("no memory for {bytes} bytes")))

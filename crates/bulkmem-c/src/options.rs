@@ -9,7 +9,7 @@ use bulkmem::machine;
 use bulkmem::policy::{Choice, PolicyError};
 use bulkmem::{Durability, Operation, Threads};
 
-use crate::error::{Causes, Error, Failed, SOME, fail, has_memory};
+use crate::error::{Causes, Error, Failed, SOME, fail};
 use crate::numbers::{intent, unknown_value};
 use crate::policy::Policy;
 use crate::workers::Workers;
@@ -103,7 +103,9 @@ impl Checked<'_> {
         let workers = unsafe { given.workers.as_ref() };
         let options = match threads(&given)? {
             // If memory has run out, the calling thread does everything.
-            threads if (threads.is_some() || workers.is_some()) && !has_memory(SOME) => options,
+            threads if (threads.is_some() || workers.is_some()) && !bulkmem_reserve::system_has(SOME) => {
+                options
+            }
             threads => {
                 let options = workers.map_or(options, |workers| options.workers(workers.get()));
                 threads.map_or(options, |threads| options.threads(threads))

@@ -41,8 +41,11 @@ impl Ranges {
     /// # Errors
     /// If there is no memory.
     pub(crate) fn reserve(&mut self) -> Result<(), Failed> {
-        let reserved = self.0.try_reserve(2);
-        reserved.map_err(|_| fail(libc::ENOMEM, format_args!("no memory to note a mapping")))
+        let more = size_of::<Range>() * 2 * (self.0.len() + 2);
+        // Not from the allocator's reserve, which would not get it back.
+        let reserved = self.0.capacity() >= self.0.len() + 2
+            || (bulkmem_reserve::system_has(more) && self.0.try_reserve(2).is_ok());
+        if reserved { Ok(()) } else { Err(fail(libc::ENOMEM, format_args!("no memory to note a mapping"))) }
     }
 
     /// Adds a range, in place of those that it overlaps: they have been unmapped by other means.

@@ -18,6 +18,3 @@ mod histogram;
 mod interpose;
 mod load_time;
 mod long;
-
-#[global_allocator]
-static ALLOCATOR: bulkmem_reserve::Allocator = bulkmem_reserve::Allocator::new();

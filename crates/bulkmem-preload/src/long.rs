@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     histogram::count(function.call(Operation::Copy), length, by_policy);
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
-        if policy_decides && pointers::follows_by_c_library(Operation::Copy, length) {
+        if policy_decides && pointers::copy_follows_c_library(dst.cast(), src.cast(), length) {
             c_library::memmove(dst, src, length);
         } else if by_policy {
             match options(Operation::Copy, length) {
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C-unwind" fn set(
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
-        if !by_policy || pointers::follows_by_c_library(operation, length) {
+        if !by_policy || pointers::set_follows_c_library(operation, length) {
             c_library::memset(dst, byte, length);
             return dst;
         }

@@ -1,11 +1,12 @@
 //! The system's allocator, and a static reserve for when that has no memory.
 //!
-//! Rust's standard library ends the process if an allocation fails. The functions of the C libraries check beforehand that
-//! there is memory, and fail if there is none; what they allocate later comes from the reserve if memory has run out since.
+//! Rust's standard library ends the process if an allocation fails. The functions of the C libraries check before larger
+//! allocations that there is memory ([`system_has`]), and fail if there is none; what they allocate otherwise comes from the reserve.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::hint;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ const RESERVE: usize = 1 << 20;
 pub struct Allocator(Reserve<RESERVE>);
 
 impl Allocator {
-    /// Its reserve is empty memory of the program's image.
+    /// One whose reserve has not been used.
     #[must_use]
     pub const fn new() -> Allocator {
         Allocator(Reserve::new())
@@ -50,18 +51,12 @@ unsafe impl GlobalAlloc for Allocator {
         if !memory.is_null() {
             return memory;
         }
-        let memory = self.0.take(layout);
-        if !memory.is_null() {
-            // Not zero if it has been used before.
-            // SAFETY: the reserve returned memory of that size, which nobody else uses.
-            unsafe { memory.write_bytes(0, layout.size()) };
-        }
-        memory
+        self.0.take_zeroed(layout)
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if self.0.has(memory) {
-            self.0.put_back();
+            self.0.put_back(memory, layout);
         } else {
             // SAFETY: the caller keeps the contract of the same function; the memory is not the reserve's.
             unsafe { System.dealloc(memory, layout) }
@@ -69,7 +64,11 @@ unsafe impl GlobalAlloc for Allocator {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !self.0.has(memory) {
+        if self.0.has(memory) {
+            if size <= layout.size() {
+                return memory;
+            }
+        } else {
             // SAFETY: as above.
             let moved = unsafe { System.realloc(memory, layout, size) };
             if !moved.is_null() {
@@ -91,7 +90,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Memory that is given out from its start to its end, and again from its start when all of it has come back.
+/// Memory that is given out from its start to its end. What was given out last can be given out again when it has come back, and
+/// everything when all has.
 struct Reserve<const BYTES: usize> {
     memory: UnsafeCell<[u8; BYTES]>,
     /// How many allocations have not come back, in the upper half, and how many bytes have been given out.
@@ -132,13 +132,41 @@ impl<const BYTES: usize> Reserve<BYTES> {
         }
     }
 
-    /// Takes one allocation back. The last one that comes back makes all of the memory free.
-    fn put_back(&self) {
+    /// As [`Reserve::take`], of zeros.
+    fn take_zeroed(&self, layout: Layout) -> *mut u8 {
+        let memory = self.take(layout);
+        if !memory.is_null() {
+            // Others may have used it before.
+            // SAFETY: it has so many bytes, and nobody else uses it.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        memory
+    }
+
+    /// Takes memory of that layout back.
+    fn put_back(&self, memory: *mut u8, layout: Layout) {
+        let from = memory.addr() - self.start().addr();
         let counted = |state: u64| {
-            let left = (state >> 32) - 1;
-            Some(if left == 0 { 0 } else { left << 32 | u64::from(state as u32) })
+            let (left, end) = ((state >> 32) - 1, (state as u32) as usize);
+            let end = if end == from + layout.size() { from } else { end };
+            Some(if left == 0 { 0 } else { left << 32 | end as u64 })
         };
         _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted);
+    }
+}
+
+/// True if the system's allocator has so many bytes, for functions that fail if it has not.
+#[must_use]
+pub fn system_has(bytes: usize) -> bool {
+    let Ok(layout) = Layout::from_size_align(bytes.max(1), 1) else { return false };
+    // SAFETY: the size is not 0, and the memory is freed once, with the same layout.
+    unsafe {
+        // The compiler would remove an allocation that is not used.
+        let memory = hint::black_box(System.alloc(layout));
+        if !memory.is_null() {
+            System.dealloc(memory, layout);
+        }
+        !memory.is_null()
     }
 }
 
@@ -165,18 +193,45 @@ mod tests {
     }
 
     #[test]
-    fn it_is_used_up_and_free_again_when_all_has_come_back() {
+    fn it_is_used_up_and_free_again_when_memory_has_come_back() {
         let reserve = Reserve::<128>::new();
-        let first = reserve.take(layout(100, 1));
+        let [most, rest] = [100, 28].map(|size| layout(size, 1));
+        let first = reserve.take(most);
         assert!(reserve.take(layout(29, 1)).is_null());
-        let last = reserve.take(layout(28, 1));
+        let last = reserve.take(rest);
         assert!(!last.is_null() && reserve.take(layout(1, 1)).is_null());
-        reserve.put_back();
-        assert!(reserve.take(layout(1, 1)).is_null(), "one is in use");
-        reserve.put_back();
+        reserve.put_back(first, most);
+        assert!(reserve.take(layout(1, 1)).is_null(), "the last one is in use");
+        reserve.put_back(last, rest);
         assert_eq!(reserve.take(layout(128, 1)), first);
         for huge in [layout(isize::MAX as usize, 1), layout(1, 1 << 62)] {
             assert!(Reserve::<128>::new().take(huge).is_null());
+        }
+    }
+
+    #[test]
+    fn what_is_taken_and_put_back_again_and_again_uses_nothing_up() {
+        let reserve = Reserve::<128>::new();
+        let kept = reserve.take(layout(10, 1));
+        for size in (1..=118).cycle().take(1000) {
+            let memory = reserve.take(layout(size, 1));
+            assert_eq!(memory, kept.wrapping_add(10));
+            reserve.put_back(memory, layout(size, 1));
+        }
+    }
+
+    #[test]
+    fn zeroed_memory_is_zero_although_it_was_used() {
+        let reserve = Reserve::<64>::new();
+        let all = layout(64, 1);
+        for _ in 0..2 {
+            let memory = reserve.take_zeroed(all);
+            // SAFETY: so many bytes, which nobody else uses.
+            unsafe {
+                assert!((0..64).all(|byte| memory.add(byte).read() == 0));
+                memory.write_bytes(7, 64);
+            }
+            reserve.put_back(memory, all);
         }
     }
 
@@ -189,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_the_reserve_grows_and_is_zeroed() {
+    fn memory_of_the_reserve_grows_and_shrinks() {
         let allocator = Allocator::new();
         // Too large for any system, so that it must be the reserve that refuses.
         // SAFETY: the layouts have sizes, and memory is freed with that of its last allocation.
@@ -203,7 +258,9 @@ mod tests {
             assert!(allocator.realloc(new, layout(5000, 1), isize::MAX as usize - 4096).is_null());
             assert_eq!(new.cast::<[u8; 5]>().read(), *b"abcd\0", "a failure leaves the old memory");
             allocator.dealloc(new, layout(5000, 1));
-            assert_eq!(allocator.0.take(layout(1, 1)), old, "all came back");
+            let shrunk = allocator.0.take(layout(5, 1));
+            assert_eq!(shrunk, old, "all came back");
+            assert_eq!(allocator.realloc(shrunk, layout(5, 1), 3), shrunk);
         }
     }
 
@@ -224,7 +281,7 @@ mod tests {
                             memory.write_bytes(number, size);
                             assert!((0..size).all(|byte| memory.add(byte).read() == number));
                         }
-                        reserve.put_back();
+                        reserve.put_back(memory, layout(size, 8));
                     }
                 });
             }

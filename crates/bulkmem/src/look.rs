@@ -5,8 +5,9 @@
 //! range, and takes the time. If it was short, the memory is cached; if it was long, it is not; if even reaching the pages
 //! took far longer, the kernel was mapping them, and they are in the cache then. For each state there is a method. The
 //! operation looks again after 4 MiB, or 16 MiB while its stores bypass the cache or if all four lines were fast, so that a wrong
-//! verdict costs no more than that and the less than 1 MiB that may be left. No byte is written that would not be written there anyway. Calls look less often while a thread's
-//! looks agree, and short calls of a large [`total_len`](crate::Options::total_len) carry one verdict over. Memory that is
+//! verdict costs no more than that and the less than 1 MiB that may be left. No byte is written that would not be written
+//! there anyway. Calls look less often while a thread's looks agree, once in up to 2 MiB of uncached memory or 16 MiB of cached
+//! memory, and short calls of a large [`total_len`](crate::Options::total_len) carry one verdict over. Memory that is
 //! uncached where an earlier call has bypassed the cache may be so for that reason alone: now and then such a call writes through
 //! the cache, and the next looks show whether the memory stays there.
 //!

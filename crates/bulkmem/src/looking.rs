@@ -91,8 +91,12 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
                 // So that the next look does not begin in a huge page that this work maps.
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
-            if length == piece.len() {
-                self.keep(if throughout { verdict } else { None }, length, step);
+            if at == piece.start {
+                self.keep(
+                    if throughout && length == piece.len() { verdict } else { None },
+                    piece.len(),
+                    step,
+                );
             }
             // SAFETY: as above.
             weak |= unsafe { self.work(memory, at..at + length, verdict, step) };
@@ -139,7 +143,8 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
                 let verdict = found.map(|found| self.reconsider(memory, &piece, class, found));
                 (verdict, self.stream.load().looked(verdict, class))
             };
-            let by_c_library = !part_of_total && self.step(verdict).is_c_librarys(self.operation);
+            let step = self.step(verdict);
+            let by_c_library = if part_of_total { 0 } else { self.by_c_library(length, step) };
             self.stream.store(Known { by_c_library, ..known });
             verdict
         };
@@ -169,17 +174,23 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
         step.weak
     }
 
-    /// Keeps the verdict of the only look of a call that could have looked again: later calls may follow it if the memory is cached
-    /// throughout.
+    /// Keeps the verdict of the first look of a call that may look again, if it is at all of the call, and all of that is cached: later
+    /// calls may follow it.
     #[inline(always)]
     fn keep(&self, cached_throughout: Option<CacheVerdict>, length: usize, step: Step<'c, S::Kernel>) {
         let (known, class) = (self.stream.load(), Stream::class(false, length));
         if cached_throughout.is_some() {
-            let by_c_library = step.is_c_librarys(self.operation);
-            self.stream.store(Known { by_c_library, ..known.looked(cached_throughout, class) });
+            let known = known.looked(cached_throughout, class);
+            self.stream.store(Known { by_c_library: self.by_c_library(length, step), ..known });
         } else if known.class == class {
             self.stream.store(Known::default());
         }
+    }
+
+    /// The length, if a call of that length is by the C library's function.
+    #[inline(always)]
+    fn by_c_library(&self, length: usize, step: Step<'c, S::Kernel>) -> u32 {
+        if step.is_c_librarys(self.operation) { length as u32 } else { 0 }
     }
 
     #[inline(always)]

@@ -152,13 +152,18 @@ pub fn thresholds<const N: usize>(
     })
 }
 
-/// True if the calling thread's clear, fill or copy of that length [follows](crate::look) the verdict of earlier looks, by the C
-/// library's function; it counts as a call then. For a replacement of `memset` or `memcpy`, which reads little else before it calls that
-/// function: what it reads otherwise has often left the second-level cache. The call is not shorter than its
-/// [threshold](Thresholds::policy_from).
+/// True if the calling thread's clear or fill of that length [follows](crate::look) the verdict of earlier looks, by the C library's
+/// function; it counts as a call then. For a replacement of `memset`, which reads little else before it calls that function: what a call
+/// reads otherwise has often left the second-level cache. The call is not shorter than its [threshold](Thresholds::policy_from).
 #[inline(always)]
-pub fn follows_by_c_library(operation: Operation, length: usize) -> bool {
-    Stream::of_this_thread(operation).follow_by_c_library(length)
+pub fn set_follows_c_library(operation: Operation, length: usize) -> bool {
+    look_switch::is_on() && Stream::of_this_thread(operation).follow_by_c_library(length)
+}
+
+/// As [`set_follows_c_library`], for a replacement of `memcpy`. False if [page aliasing](PageAliasing) may make that function slow.
+#[inline(always)]
+pub fn copy_follows_c_library(dst: *const u8, src: *const u8, length: usize) -> bool {
+    !PageAliasing::is_between(dst, src) && set_follows_c_library(Operation::Copy, length)
 }
 
 /// Returns the length in bytes from which a copy may be one that [`copy_if_aliased`] executes; `usize::MAX` if no copy is.

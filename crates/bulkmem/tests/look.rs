@@ -11,7 +11,7 @@ use std::{env, iter};
 use bulkmem::machine::{Machine, features};
 use bulkmem::method::Method;
 use bulkmem::policy::{LineError, POLICY_FORMAT, POLICY_VERSION, Policy, PolicyFileError};
-use bulkmem::{Intent, Operation, Options, Threads, look};
+use bulkmem::{Intent, Operation, Options, Threads, look, pointers};
 use testkit::calls::{Bench, Form};
 use testkit::guard::Place;
 use testkit::table;
@@ -227,8 +227,8 @@ fn each_look_is_counted_and_none_happens_unasked() {
 
 /// The bytes of each call that follows count once, whatever the operation.
 #[test]
-fn half_a_megabyte_follows_each_look_after_eight_that_agree() {
-    alone("half_a_megabyte_follows_each_look_after_eight_that_agree", &[], || {
+fn more_and_more_bytes_follow_each_look_after_eight_that_agree() {
+    alone("more_and_more_bytes_follow_each_look_after_eight_that_agree", &[], || {
         const CALL: usize = 64 << 10;
         let source = vec![7; CALL];
         let mut memory = vec![1; CALL];
@@ -244,12 +244,61 @@ fn half_a_megabyte_follows_each_look_after_eight_that_agree() {
                 _ => options.copy_persist(&mut memory, &source).unwrap(),
             };
             let mut looked = Vec::new();
-            for _ in 0..8 + 2 * 9 {
+            for _ in 0..8 + 9 + 17 {
                 looked.push(found(operation, &mut call).iter().sum::<u64>());
             }
-            let expected = [vec![1; 8], vec![0; 8], vec![1], vec![0; 8], vec![1]].concat();
+            let expected = [vec![1; 8], vec![0; 8], vec![1], vec![0; 16], vec![1]].concat();
             assert_eq!(looked, expected, "{operation}");
         }
+    });
+}
+
+/// A library that replaces memcpy asks before it calls anything else. Each question that is answered by yes counts as a call.
+#[test]
+fn calls_that_follow_by_the_c_librarys_function_are_known_before_they_begin() {
+    alone("calls_that_follow_by_the_c_librarys_function_are_known_before_they_begin", &[], || {
+        const CALL: usize = 64 << 10;
+        let source = vec![7; CALL];
+        let mut memory = vec![1; CALL + 8192];
+        let behind = |memory: &[u8], distance: usize| {
+            source.as_ptr().addr().wrapping_add(distance).wrapping_sub(memory.as_ptr().addr()) % 4096
+        };
+        let [apart, aliased] = [2048, 8].map(|distance| behind(&memory, distance));
+        let policy = |method| looking(Operation::Copy, method, "movnti", ALWAYS_CACHED);
+        let mut copies = |policy: &Policy, count: usize| {
+            let options = Options::new().policy(policy).unwrap();
+            let dst = &mut memory[apart..][..CALL];
+            let looks =
+                found(Operation::Copy, || (0..count).for_each(|_| options.copy(dst, &source).unwrap()));
+            assert_eq!(looks, [count as u64, 0, 0]);
+            dst.as_ptr()
+        };
+        let follows = |dst: *const u8, length| pointers::copy_follows_c_library(dst, source.as_ptr(), length);
+        let by_c_library = policy("c_library");
+        let dst = copies(&by_c_library, 7);
+        assert!(!follows(dst, CALL));
+        copies(&by_c_library, 1);
+        for _ in 0..8 {
+            assert!(!follows(dst, CALL - 1) && !follows(dst.wrapping_sub(apart).wrapping_add(aliased), CALL));
+            assert!(!pointers::set_follows_c_library(Operation::Clear, CALL));
+            assert!(follows(dst, CALL));
+        }
+        assert!(!follows(dst, CALL), "the next call looks");
+        copies(&by_c_library, 1);
+        assert!(follows(dst, CALL));
+        look::stop();
+        assert!(!follows(dst, CALL), "looks have been stopped");
+    });
+}
+
+#[test]
+fn calls_that_follow_by_another_method_do_not_follow_by_the_c_librarys_function() {
+    alone("calls_that_follow_by_another_method_do_not_follow_by_the_c_librarys_function", &[], || {
+        let policy = looking(Operation::Fill, "portable", "c_library", ALWAYS_CACHED);
+        let options = Options::new().policy(&policy).unwrap();
+        let mut memory = vec![1; 64 << 10];
+        (0..12).for_each(|_| options.fill(&mut memory, 7));
+        assert!(!pointers::set_follows_c_library(Operation::Fill, memory.len()));
     });
 }
 
