@@ -88,8 +88,15 @@ fn map() -> Option<&'static Histogram> {
 pub(crate) fn count(call: Call, length: usize, above_threshold: bool) {
     // SAFETY: null, or a record in the mapping, which is never unmapped.
     if let Some(record) = unsafe { RECORD.load(Relaxed).as_ref() } {
-        record.count(call, length, above_threshold);
+        count_in(record, call, length, above_threshold);
     }
+}
+
+/// Apart, so that calls which are not counted have less code to read.
+#[cold]
+#[inline(never)]
+fn count_in(record: &Record, call: Call, length: usize, above_threshold: bool) {
+    record.count(call, length, above_threshold);
 }
 
 /// Counts a copy that the policy executed although it is below the threshold, because page aliasing would slow it down in the

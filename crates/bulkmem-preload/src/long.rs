@@ -58,14 +58,37 @@ pub(crate) unsafe extern "C-unwind" fn copy(
     function: Function,
 ) -> *mut c_void {
     let policy_decides = c_library::policy_decides(Operation::Copy, length);
+    // First, and apart: a call that evicts all that it reads on the way should read little.
+    if policy_decides && pointers::copy_follows_c_library(dst.cast(), src.cast(), length) {
+        histogram::count(function.call(Operation::Copy), length, true);
+        // SAFETY: passed on from the caller.
+        unsafe { c_library::memmove(dst, src, length) };
+    } else {
+        // SAFETY: passed on from the caller.
+        unsafe { copy_by_policy(dst, src, length, function, policy_decides) };
+    }
+    match function {
+        Function::Mempcpy => dst.wrapping_byte_add(length),
+        _ => dst,
+    }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_by_policy(
+    dst: *mut c_void,
+    src: *const c_void,
+    length: usize,
+    function: Function,
+    policy_decides: bool,
+) {
     let overlap = dst.addr().abs_diff(src.addr()) < length;
     let by_policy = !overlap && policy_decides;
     histogram::count(function.call(Operation::Copy), length, by_policy);
     // SAFETY: passed on from the caller; `bulkmem` gets no ranges that overlap.
     unsafe {
-        if policy_decides && pointers::copy_follows_c_library(dst.cast(), src.cast(), length) {
-            c_library::memmove(dst, src, length);
-        } else if by_policy {
+        if by_policy {
             match options(Operation::Copy, length) {
                 Some(options) => pointers::copy_with(&options, dst.cast(), src.cast(), length),
                 None => pointers::copy(dst.cast(), src.cast(), length),
@@ -75,10 +98,6 @@ pub(crate) unsafe extern "C-unwind" fn copy(
         } else {
             c_library::memmove(dst, src, length);
         }
-    }
-    match function {
-        Function::Mempcpy => dst.wrapping_byte_add(length),
-        _ => dst,
     }
 }
 
@@ -94,19 +113,31 @@ pub(crate) unsafe extern "C-unwind" fn set(
 ) -> *mut c_void {
     let operation = if byte as u8 == 0 { Operation::Clear } else { Operation::Fill };
     let by_policy = c_library::policy_decides(operation, length);
+    // First, as in `copy`.
+    let by_c_library = !by_policy || pointers::set_follows_c_library(operation, length);
     histogram::count(function.call(operation), length, by_policy);
     // SAFETY: passed on from the caller.
     unsafe {
-        if !by_policy || pointers::set_follows_c_library(operation, length) {
+        if by_c_library {
             c_library::memset(dst, byte, length);
-            return dst;
-        }
-        match (operation, options(operation, length)) {
-            (Operation::Clear, Some(options)) => pointers::clear_with(&options, dst.cast(), length),
-            (Operation::Clear, None) => pointers::clear(dst.cast(), length),
-            (_, Some(options)) => pointers::fill_with(&options, dst.cast(), length, byte as u8),
-            (_, None) => pointers::fill(dst.cast(), length, byte as u8),
+        } else {
+            set_by_policy(dst, byte as u8, length, operation);
         }
     }
     dst
+}
+
+/// # Safety
+/// As [`set`].
+#[inline(never)]
+unsafe fn set_by_policy(dst: *mut c_void, byte: u8, length: usize, operation: Operation) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match (operation, options(operation, length)) {
+            (Operation::Clear, Some(options)) => pointers::clear_with(&options, dst.cast(), length),
+            (Operation::Clear, None) => pointers::clear(dst.cast(), length),
+            (_, Some(options)) => pointers::fill_with(&options, dst.cast(), length, byte),
+            (_, None) => pointers::fill(dst.cast(), length, byte),
+        }
+    }
 }

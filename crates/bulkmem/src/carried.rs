@@ -70,7 +70,9 @@ const VERDICT_BITS: u32 = 2;
 const CLASS_BITS: u32 = 6;
 const AGREED_BITS: u32 = 4;
 const LENGTH_BITS: u32 = 27;
-const BYTES_BITS: u32 = 64 - VERDICT_BITS - CLASS_BITS - AGREED_BITS - LENGTH_BITS;
+const BYTES_BITS: u32 = u64::BITS - BYTES_FROM;
+const LENGTH_FROM: u32 = VERDICT_BITS + CLASS_BITS + AGREED_BITS;
+const BYTES_FROM: u32 = LENGTH_FROM + LENGTH_BITS;
 const MOST_BYTES: u64 = (1 << BYTES_BITS) - 1;
 const _: () = assert!(CARRIED << most_doubled(Some(CacheVerdict::Cached)) <= MOST_BYTES);
 
@@ -190,10 +192,12 @@ impl Stream {
     /// length may have another method, and another intent.
     #[inline(always)]
     pub(crate) fn follow_by_c_library(&self, length: usize) -> bool {
-        let known = self.load();
-        let follows = known.by_c_library as usize == length && known.left >= length as u64;
+        // On the word, without the other fields: a call that evicts all that it reads on the way should read little.
+        let word = self.known.load(Relaxed);
+        let (by_c_library, length) = (word >> LENGTH_FROM & ((1 << LENGTH_BITS) - 1), length as u64);
+        let follows = by_c_library == length && word >> BYTES_FROM >= length;
         if follows {
-            self.store(known.less(length));
+            self.known.store(word - (length << BYTES_FROM), Relaxed);
         }
         follows
     }

@@ -11,6 +11,7 @@ const ON: u8 = 1;
 const OFF: u8 = 2;
 
 /// True if operations may look.
+#[inline]
 pub fn is_on() -> bool {
     STATE.load(Relaxed) == ON
 }

@@ -58,7 +58,7 @@ int posix_memalign(void **place, size_t alignment, size_t size)
 int main(void)
 {
     static unsigned char source[LENGTH];
-    int round, persistent, auto_flush = pmem_has_auto_flush();
+    int round, persistent, flushes, auto_flush = pmem_has_auto_flush();
     unsigned char *memory;
     size_t length;
 
@@ -78,7 +78,9 @@ int main(void)
         CHECK(pmem_msync(memory, length) == 0);
         CHECK(memory[0] == 7 && memory[length - 1] == 7);
         CHECK(pmem_deep_persist(memory, length) == 0);
-        CHECK(pmem_has_auto_flush() == auto_flush);
+        /* It reads a folder, for which the C library allocates. */
+        flushes = pmem_has_auto_flush();
+        CHECK(flushes == auto_flush || (flushes == -1 && errno == ENOMEM));
         CHECK(pmem_unmap(memory, length) == 0);
         CHECK(!pmem_map_file("/nonexistent/file", 0, 0, 0, &length, &persistent) && errno == ENOENT);
     }
