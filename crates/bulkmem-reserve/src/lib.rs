@@ -90,11 +90,11 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Memory that is given out from its start to its end. What was given out last can be given out again when it has come back, and
-/// everything when all has.
+/// Memory that is given out from its start to its end. The last allocation can be given out again when it has been freed, and all of
+/// the memory when all allocations have.
 struct Reserve<const BYTES: usize> {
     memory: UnsafeCell<[u8; BYTES]>,
-    /// How many allocations have not come back, in the upper half, and how many bytes have been given out.
+    /// Allocations that have not been freed, in the upper half, and the end of those that were given out.
     state: AtomicU64,
 }
 
@@ -125,7 +125,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
             (to <= BYTES).then_some((from, to))
         };
         let counted = |state: u64| place(state).map(|(_, to)| ((state >> 32) + 1) << 32 | to as u64);
-        // Acquire: whoever used the memory before has finished. Release: for `put_back`, which others may do next.
+        // Acquire: the thread that used the memory before has finished. Release: for `put_back`, which others may do next.
         match self.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, counted) {
             Ok(before) => place(before).map_or(ptr::null_mut(), |(from, _)| self.start().wrapping_add(from)),
             Err(_) => ptr::null_mut(),
@@ -137,7 +137,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
         let memory = self.take(layout);
         if !memory.is_null() {
             // Others may have used it before.
-            // SAFETY: it has so many bytes, and nobody else uses it.
+            // SAFETY: it has so many bytes, and no other thread uses it.
             unsafe { memory.write_bytes(0, layout.size()) };
         }
         memory
@@ -155,7 +155,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
     }
 }
 
-/// True if the system's allocator has so many bytes, for functions that fail if it has not.
+/// True if the system's allocator has so many bytes, for functions that fail otherwise.
 #[must_use]
 pub fn system_has(bytes: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(bytes.max(1), 1) else { return false };
@@ -226,7 +226,7 @@ mod tests {
         let all = layout(64, 1);
         for _ in 0..2 {
             let memory = reserve.take_zeroed(all);
-            // SAFETY: so many bytes, which nobody else uses.
+            // SAFETY: so many bytes, and no other thread has them.
             unsafe {
                 assert!((0..64).all(|byte| memory.add(byte).read() == 0));
                 memory.write_bytes(7, 64);
@@ -276,7 +276,7 @@ mod tests {
                         if memory.is_null() {
                             continue;
                         }
-                        // SAFETY: so many bytes, which only this thread uses, until it gives them back.
+                        // SAFETY: so many bytes, which no other thread has until they are put back.
                         unsafe {
                             memory.write_bytes(number, size);
                             assert!((0..size).all(|byte| memory.add(byte).read() == number));
