@@ -255,26 +255,30 @@ fn more_and_more_bytes_follow_each_look_after_eight_that_agree() {
 }
 
 /// Runs a check where the stack can grow by 16 KiB and remain within the same 64 KiB, by which a thread's calls are recognized.
+#[inline(never)]
 fn within_a_part_of_the_stack(check: impl FnOnce()) {
     let here = 0_u8;
-    if (&raw const here).addr() % (64 << 10) < 16 << 10 {
-        // Into the next one.
-        let passed = black_box([0_u8; 20 << 10]);
-        check();
-        black_box(&passed);
-    } else {
-        check();
-    }
+    if (&raw const here).addr() % (64 << 10) < 16 << 10 { in_the_next_part(check) } else { check() }
+}
+
+#[inline(never)]
+fn in_the_next_part(check: impl FnOnce()) {
+    let passed = black_box([0_u8; 20 << 10]);
+    check();
+    black_box(&passed);
 }
 
 /// A library that replaces memcpy asks before it calls anything else. Each question that is answered by yes counts as a call.
 #[test]
 fn calls_that_follow_by_the_c_librarys_function_are_known_before_they_begin() {
-    let check = || within_a_part_of_the_stack(follow_by_the_c_librarys_function);
-    alone("calls_that_follow_by_the_c_librarys_function_are_known_before_they_begin", &[], check);
+    alone("calls_that_follow_by_the_c_librarys_function_are_known_before_they_begin", &[], || {
+        let policy = looking(Operation::Copy, "c_library", "movnti", ALWAYS_CACHED);
+        within_a_part_of_the_stack(|| follow_by_the_c_librarys_function(&policy));
+    });
 }
 
-fn follow_by_the_c_librarys_function() {
+#[inline(never)]
+fn follow_by_the_c_librarys_function(policy: &Policy) {
     const CALL: usize = 64 << 10;
     let source = vec![7; CALL];
     let mut memory = vec![1; CALL + 8192];
@@ -282,8 +286,7 @@ fn follow_by_the_c_librarys_function() {
         source.as_ptr().addr().wrapping_add(distance).wrapping_sub(memory.as_ptr().addr()) % 4096
     };
     let [apart, aliased] = [2048, 8].map(|distance| behind(&memory, distance));
-    let policy = |method| looking(Operation::Copy, method, "movnti", ALWAYS_CACHED);
-    let mut copies = |policy: &Policy, count: usize| {
+    let mut copies = |count: usize| {
         let options = Options::new().policy(policy).unwrap();
         let dst = &mut memory[apart..][..CALL];
         let looks = found(Operation::Copy, || (0..count).for_each(|_| options.copy(dst, &source).unwrap()));
@@ -291,17 +294,16 @@ fn follow_by_the_c_librarys_function() {
         dst.as_ptr()
     };
     let follows = |dst: *const u8, length| pointers::copy_follows_c_library(dst, source.as_ptr(), length);
-    let by_c_library = policy("c_library");
-    let dst = copies(&by_c_library, 7);
+    let dst = copies(7);
     assert!(!follows(dst, CALL));
-    copies(&by_c_library, 1);
+    copies(1);
     for _ in 0..8 {
         assert!(!follows(dst, CALL - 1) && !follows(dst.wrapping_sub(apart).wrapping_add(aliased), CALL));
         assert!(!pointers::set_follows_c_library(Operation::Clear, CALL));
         assert!(follows(dst, CALL));
     }
     assert!(!follows(dst, CALL), "the next call looks");
-    copies(&by_c_library, 1);
+    copies(1);
     assert!(follows(dst, CALL));
     look::stop();
     assert!(!follows(dst, CALL), "looks have been stopped");
