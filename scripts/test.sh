@@ -42,8 +42,7 @@ fi
 # fuzz TARGET: runs a fuzz target for a while; counts as one test.
 fuzz() {
     local target=$1 log=$logs/fuzz-$1.log start=$SECONDS artifact
-    # Otherwise one processor builds for minutes.
-    local -a command=(scripts/isolated.sh cargo +nightly fuzz run --codegen-units 16 "$target")
+    local -a command=(scripts/isolated.sh cargo +nightly fuzz run "$target")
     mkdir -p "fuzz/corpus/$target"
     heading "fuzz-$target: ${command[*]}"
     if "${command[@]}" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
