@@ -1,5 +1,6 @@
 //! Looks at the cache state through the public operations: the right bytes and no byte outside, whatever a look finds; the
 //! verdicts for memory in a known state; and how looks are switched off.
+// Longer than 600 lines: the tests share policies by which each look finds the same, and how to run alone and count looks.
 #![cfg(target_arch = "x86_64")]
 
 use std::hint::black_box;
