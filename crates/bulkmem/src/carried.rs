@@ -45,7 +45,8 @@ pub(crate) struct Known {
     pub(crate) class: u8,
     /// How many looks in a row have agreed with the one before, as far as that [matters](most_doubled).
     pub(crate) agreed: u8,
-    /// The length of the call that looked, if the verdict's method for it is the C library's function; otherwise 0.
+    /// The length of the call that looked, at most [`MOST_LENGTH`], if the verdict's method for it is the C library's function;
+    /// otherwise 0.
     pub(crate) by_c_library: u32,
     /// How many bytes more the verdict holds for, at most [`MOST_BYTES`].
     pub(crate) left: u64,
@@ -74,6 +75,8 @@ const BYTES_BITS: u32 = u64::BITS - BYTES_FROM;
 const LENGTH_FROM: u32 = VERDICT_BITS + CLASS_BITS + AGREED_BITS;
 const BYTES_FROM: u32 = LENGTH_FROM + LENGTH_BITS;
 const MOST_BYTES: u64 = (1 << BYTES_BITS) - 1;
+/// The greatest [`Known::by_c_library`].
+pub(crate) const MOST_LENGTH: u32 = (1 << LENGTH_BITS) - 1;
 const _: () = assert!(CARRIED << most_doubled(Some(CacheVerdict::Cached)) <= MOST_BYTES);
 
 impl Known {
@@ -194,7 +197,7 @@ impl Stream {
     pub(crate) fn follow_by_c_library(&self, length: usize) -> bool {
         // On the word, without the other fields: a call that evicts all that it reads on the way should read little.
         let word = self.known.load(Relaxed);
-        let (by_c_library, length) = (word >> LENGTH_FROM & ((1 << LENGTH_BITS) - 1), length as u64);
+        let (by_c_library, length) = (word >> LENGTH_FROM & u64::from(MOST_LENGTH), length as u64);
         let follows = by_c_library == length && word >> BYTES_FROM >= length;
         if follows {
             self.known.store(word - (length << BYTES_FROM), Relaxed);
@@ -238,9 +241,7 @@ mod tests {
         let stream = Stream::new();
         assert_eq!(stream.load(), Known::default());
         for verdict in [CACHED, UNCACHED, Some(CacheVerdict::Unmapped), None] {
-            for (class, agreed, by_c_library) in
-                [(PARTS, 0, 0), (63, 5, (1 << LENGTH_BITS) - 1), (CLASS, 12, 1)]
-            {
+            for (class, agreed, by_c_library) in [(PARTS, 0, 0), (63, 5, MOST_LENGTH), (CLASS, 12, 1)] {
                 let known = Known { verdict, class, agreed, by_c_library, left: 4 << 20 };
                 stream.store(known);
                 assert_eq!(stream.load(), known);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::carried::{Known, Stream};
+use crate::carried::{Known, MOST_LENGTH, Stream};
 use crate::kernel::{Kernel, Memory, Step};
 use crate::operation::Operation;
 use crate::policy::{CacheVerdict, INTERVAL, Look};
@@ -92,11 +92,9 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
             if at == piece.start {
-                self.keep(
-                    if throughout && length == piece.len() { verdict } else { None },
-                    piece.len(),
-                    step,
-                );
+                // A method that may not be cut does all of a longer piece than the look was at.
+                let all = length == piece.len() && length <= LONGEST_INTERVAL + WORTH_ANOTHER;
+                self.keep(if throughout && all { verdict } else { None }, piece.len(), step);
             }
             // SAFETY: as above.
             weak |= unsafe { self.work(memory, at..at + length, verdict, step) };
@@ -187,10 +185,11 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
         }
     }
 
-    /// The length, if a call of that length is by the C library's function.
+    /// The length, if a call of that length is by the C library's function and is not too long to be kept.
     #[inline(always)]
     fn by_c_library(&self, length: usize, step: Step<'c, S::Kernel>) -> u32 {
-        if step.is_c_librarys(self.operation) { length as u32 } else { 0 }
+        let kept = length <= MOST_LENGTH as usize && step.is_c_librarys(self.operation);
+        if kept { length as u32 } else { 0 }
     }
 
     #[inline(always)]

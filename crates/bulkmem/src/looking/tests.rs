@@ -1,7 +1,7 @@
 //! Calls that look, with planted clocks and kernels.
 
 use super::*;
-use crate::carried::{AGREED, CARRIED};
+use crate::carried::{AGREED, CARRIED, MOST_LENGTH};
 use crate::method::{self, Entry, FillFn, Parameters};
 use crate::policy::{Unmapped, built_in};
 
@@ -32,7 +32,7 @@ struct Kernels {
     uncached_may_be_cut: bool,
     populates: bool,
     huge_from: Option<u64>,
-    /// Cached memory is the C library's.
+    /// Cached memory is the C library's, whose function may not be cut.
     c_library: bool,
 }
 
@@ -63,7 +63,11 @@ impl Steps<'static> for Kernels {
     }
 
     fn may_be_cut(&self, verdict: CacheVerdict) -> bool {
-        self.uncached_may_be_cut || verdict != CacheVerdict::Uncached
+        match verdict {
+            CacheVerdict::Cached => !self.c_library,
+            CacheVerdict::Uncached => self.uncached_may_be_cut,
+            CacheVerdict::Unmapped => true,
+        }
     }
 }
 
@@ -358,6 +362,19 @@ fn a_verdict_by_the_c_librarys_function_is_known_as_such() {
     let part = Looking { whole: FROM - 1, ..clear };
     _ = run(&part, FROM - 1, &[FINDS_CACHED]);
     assert_eq!(part.stream.load().by_c_library, 0);
+}
+
+#[test]
+fn verdicts_of_longer_calls_than_a_look_are_not_kept() {
+    let clear = without_unmapped();
+    let steps = Kernels { c_library: true, ..clear.steps };
+    let clear = Looking { operation: Operation::Clear, steps, ..clear };
+    let longest = LONGEST_INTERVAL + WORTH_ANOTHER;
+    for (length, kept) in [(longest, longest), (longest + 1, 0), (MOST_LENGTH as usize + 1, 0)] {
+        assert_eq!(run(&clear, length, &[FINDS_CACHED]), (vec![(0, length)], false));
+        assert_eq!(clear.stream.load().by_c_library as usize, kept);
+        assert_eq!(clear.stream.load().left, 0);
+    }
 }
 
 #[test]
