@@ -4,6 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "../../../bulkmem-reserve/tests/refuse.h"
 #include "check.h"
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,44 +13,6 @@
 
 static unsigned char memory[LENGTH];
 static struct bulkmem_policy *loaded;
-
-/* Allocations that succeed before all others fail; those that have failed. */
-static long left = 1l << 40, refused;
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-
-static int granted(void)
-{
-    if (left > 0)
-        return left-- > 0;
-    refused++;
-    errno = ENOMEM;
-    return 0;
-}
-
-void *malloc(size_t size)
-{
-    return granted() ? __libc_malloc(size) : NULL;
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return granted() ? __libc_calloc(count, size) : NULL;
-}
-
-void *realloc(void *old, size_t size)
-{
-    return granted() ? __libc_realloc(old, size) : NULL;
-}
-
-int posix_memalign(void **place, size_t alignment, size_t size)
-{
-    *place = granted() ? __libc_memalign(alignment, size) : NULL;
-    return *place ? 0 : ENOMEM;
-}
 
 static int mapping(uint64_t pages)
 {
@@ -150,7 +113,7 @@ static int complete(const char *name, int (*call)(void), long allocations)
         refused = 0;
         left = allocations;
         result = call();
-        left = 1l << 40;
+        left = EVERY_ALLOCATION;
         CHECK(errno == 1234);
         CHECK(result == 0 || refused > 0 || call == missing || call == explicit_huge);
         _exit(refused > 0 ? 3 : 0);

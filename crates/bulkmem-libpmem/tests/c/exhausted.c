@@ -5,6 +5,7 @@
 #else
 #include "libpmem_abi.h"
 #endif
+#include "../../../bulkmem-reserve/tests/refuse.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,42 +20,6 @@
         }                                                                                                             \
     } while (0)
 
-static int exhausted, refused;
-
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-
-static int granted(void)
-{
-    refused += exhausted;
-    if (exhausted)
-        errno = ENOMEM;
-    return !exhausted;
-}
-
-void *malloc(size_t size)
-{
-    return granted() ? __libc_malloc(size) : NULL;
-}
-
-void *calloc(size_t count, size_t size)
-{
-    return granted() ? __libc_calloc(count, size) : NULL;
-}
-
-void *realloc(void *old, size_t size)
-{
-    return granted() ? __libc_realloc(old, size) : NULL;
-}
-
-int posix_memalign(void **place, size_t alignment, size_t size)
-{
-    *place = granted() ? __libc_memalign(alignment, size) : NULL;
-    return *place ? 0 : ENOMEM;
-}
-
 int main(void)
 {
     static unsigned char source[LENGTH];
@@ -64,12 +29,12 @@ int main(void)
 
     memset(source, 7, sizeof source);
     /* What the library notes of a mapping remains. Without memory for that, mapping fails. */
-    exhausted = 1;
+    left = 0;
     CHECK(!pmem_map_file("file", LENGTH, PMEM_FILE_CREATE, 0600, &length, &persistent) && errno == ENOMEM);
-    exhausted = 0;
+    left = EVERY_ALLOCATION;
     memory = pmem_map_file("file", LENGTH, PMEM_FILE_CREATE, 0600, &length, &persistent);
     CHECK(memory && pmem_unmap(memory, length) == 0);
-    exhausted = 1;
+    left = 0;
     for (round = 0; round < 10000; round++) {
         memory = pmem_map_file("file", LENGTH, PMEM_FILE_CREATE, 0600, &length, &persistent);
         CHECK(memory && length == LENGTH && !persistent);
@@ -84,7 +49,7 @@ int main(void)
         CHECK(pmem_unmap(memory, length) == 0);
         CHECK(!pmem_map_file("/nonexistent/file", 0, 0, 0, &length, &persistent) && errno == ENOENT);
     }
-    exhausted = 0;
+    left = EVERY_ALLOCATION;
     CHECK(refused > 0);
     return 0;
 }
