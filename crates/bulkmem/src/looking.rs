@@ -120,13 +120,13 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
         let class = Stream::class(part_of_total, length);
         let shortest = if part_of_total { probe::LEAST } else { self.from };
         // A call on one thread has mostly tried before it came here. Pieces of a call on several threads try here only.
-        let verdict = if let Some(verdict) = self.stream.follow(class, length) {
+        let (verdict, step) = if let Some(verdict) = self.stream.follow(class, length) {
             let step = self.step(verdict);
             // SAFETY: passed on from the caller.
             unsafe { step.call(memory, piece) }
             return step.weak;
         } else if length < shortest {
-            None
+            (None, self.steps.by_length())
         } else {
             // SAFETY: passed on from the caller; the piece is long enough, and as in `by_interval`.
             let found = unsafe { probe::look_at(self.look, memory, piece.clone(), &mut clock) };
@@ -144,10 +144,10 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             let step = self.step(verdict);
             let by_c_library = if part_of_total { 0 } else { self.by_c_library(length, step) };
             self.stream.store(Known { by_c_library, ..known });
-            verdict
+            (verdict, step)
         };
         // SAFETY: passed on from the caller.
-        unsafe { self.work(memory, piece, verdict, self.step(verdict)) }
+        unsafe { self.work(memory, piece, verdict, step) }
     }
 
     /// Works on a part that was looked at, by the step for the verdict. Returns true if the calling thread must fence.

@@ -71,7 +71,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, length: usize) {
     }
 }
 
-/// As [`clear`], with options. Unlike [`Options::clear_raw`], it ends with a fence only if the method needs one: nobody else accesses the
+/// As [`clear`], with options. Unlike [`Options::clear_raw`], it ends with a fence only if the method needs one: no other thread accesses the
 /// memory during the call.
 ///
 /// # Safety
@@ -209,7 +209,7 @@ pub fn quarter_of_last_level_cache() -> usize {
 unsafe fn clear_by_policy(dst: *mut u8, length: usize) {
     short_calls::learn(Operation::Clear);
     // SAFETY: passed on from the caller.
-    unsafe { Options::new().clear_raw(dst, length) }
+    unsafe { clear_with(&Options::new(), dst, length) }
 }
 
 /// As [`clear_by_policy`], a fill.
@@ -220,7 +220,7 @@ unsafe fn clear_by_policy(dst: *mut u8, length: usize) {
 unsafe fn fill_by_policy(dst: *mut u8, length: usize, byte: u8) {
     short_calls::learn(Operation::Fill);
     // SAFETY: passed on from the caller.
-    unsafe { Options::new().fill_raw(dst, length, byte) }
+    unsafe { fill_with(&Options::new(), dst, length, byte) }
 }
 
 /// As [`clear_by_policy`], a copy.
@@ -230,13 +230,12 @@ unsafe fn fill_by_policy(dst: *mut u8, length: usize, byte: u8) {
 #[inline(never)]
 unsafe fn copy_by_policy(dst: *mut u8, src: *const u8, length: usize) {
     short_calls::learn(Operation::Copy);
-    let memory = Memory::copied(dst, src, length);
     // SAFETY: passed on from the caller.
     unsafe {
         if short_calls::use_c_library_unless_aliased(length) && !PageAliasing::is_between(dst, src) {
             c_functions::copy(dst, src, length);
         } else {
-            Options::new().plan_copy(&memory).fenced(memory);
+            copy_with(&Options::new(), dst, src, length);
         }
     }
 }
