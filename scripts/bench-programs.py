@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """Times programs without the preloaded library and with it: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]
 
-Each round runs each workload three times: without the library, with it, and as a control without it. A workload in Python does that
-in one process, six times, in the six orders: raising the library's thresholds takes it out of the process, as if it were
-not there but for a jump, and writing its own values back takes it in again. So all three have the same memory at the same addresses, but for
-new memory; these differ between processes, and change a time by more than the library often does. Each time is the median of
-some repetitions, after as many that are not timed, because what a call finds in the cache depends on the calls before. Other workloads are
-processes of their own, in the next of the six orders in each round; they print their own seconds, without the start of the program.
+Each round runs each workload three times: without the library, with it, and as a control without it; and it does that six times, in the
+six orders. All in one process: raising the library's thresholds takes it out of the process, as if it were not there but for a jump, and
+writing its own values back takes it in again. So all three have the same memory at the same addresses, but for new memory; these
+differ between processes, and change a time by more than the library often does. Each time is the median of some repetitions, after as
+many that are not timed, because what a call finds in the cache depends on the calls before. qemu-img ends after one conversion: its
+processes take turns.
 The ratio is the time without the library divided by the time with it: above 1 is a gain; that of a round is the median of its
 ratios. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
 its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have one time in common, so
@@ -20,7 +20,6 @@ measured so far.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -33,19 +32,18 @@ import tempfile
 
 PYTHON = "/usr/bin/python3"
 
-# Rounds, and the width of an interval that needs no more.
-LEAST, MOST, NARROW = 12, 96, 0.01
+# Rounds, how many are added at once, and the width of an interval that needs no more.
+LEAST, MORE, MOST, NARROW = 12, 6, 96, 0.01
 
 # What a round runs of a workload.
-WITHOUT, WITH, AGAIN = SIDES = range(3)
-ORDERS = list(itertools.permutations(SIDES))
+WITHOUT, WITH, AGAIN = range(3)
 
-# Memory is touched before it is timed, unless the workload is about fresh memory. BENCH_TABLE is the address of the library's table,
-# relative to that of the library: its first three members are the thresholds. Without it, there is one side.
+# Memory is touched before it is timed, unless the workload is about fresh memory. BENCH_LIBRARY is the library's path, and BENCH_TABLE the
+# address of its table in the library: the first three words are the thresholds. Without them, there is one side.
 PLAIN = """
-import ctypes, itertools, os, statistics, time
+import itertools, os, statistics, time
 M = 1 << 20
-def timed(work, times):
+def timed(work, times, process='self'):
     def median():
         took = []
         for _ in range(2 * times):
@@ -53,17 +51,17 @@ def timed(work, times):
         return statistics.median(took[times:])
     if 'BENCH_TABLE' not in os.environ:
         print(median()); return
-    with open('/proc/self/maps') as maps:
-        base = next(int(line.split('-')[0], 16) for line in maps if line.rstrip().endswith(os.environ['LD_PRELOAD']))
-    table = (ctypes.c_size_t * 3).from_address(base + int(os.environ['BENCH_TABLE']))
-    own, out = list(table), [2 ** 64 - 1] * 3
+    with open(f'/proc/{process}/maps') as maps:
+        base = next(int(line.split('-')[0], 16) for line in maps if line.rstrip().endswith(os.environ['BENCH_LIBRARY']))
+    memory, table = os.open(f'/proc/{process}/mem', os.O_RDWR), base + int(os.environ['BENCH_TABLE'])
+    own, out = os.pread(memory, 24, table), b'\\xff' * 24
     assert own != out, 'the library leaves all calls to the C library: calibrate first'
     orders = list(itertools.permutations(range(3)))
     # No order is always the first.
     for order in orders[os.getpid() % 6:] + orders[:os.getpid() % 6]:
         took = [0, 0, 0]
         for side in order:
-            table[:] = own if side == 1 else out
+            os.pwrite(memory, own if side == 1 else out, table)
             took[side] = median()
         print(*took)
 """
@@ -127,47 +125,78 @@ SNIPPETS |= {
     "PyArrow: chunks combined, 4 million rows": ARROW + "timed(lambda: chunks.combine_chunks(), 2)",
 }
 
-PERL = (
-    "use Time::HiRes 'time'; my $a = 'x' x (256 << 20); my $b = $a; substr($b, 0, 1) = 'y'; my @t;"
-    "for (0 .. 7) { my $s = time; substr($b, 0, length $a, $a); push @t, time - $s } @t = sort { $a <=> $b } @t; print $t[4]"
-)
+# As the function of Python above.
+PERL = """
+use Time::HiRes 'time';
+my $to = 'x' x (256 << 20); my $from = $to; substr($from, 0, 1) = 'y';
+sub median {
+    my @took;
+    for (1 .. 6) { my $start = time; substr($to, 0, length $from, $from); push @took, time - $start }
+    (sort { $a <=> $b } @took[3 .. 5])[1];
+}
+if (!$ENV{BENCH_TABLE}) { print median(), "\\n"; exit }
+open my $maps, '<', '/proc/self/maps' or die; my ($line) = grep { /\\Q$ENV{BENCH_LIBRARY}\\E$/ } <$maps>;
+my $table = hex((split /-/, $line)[0]) + $ENV{BENCH_TABLE};
+open my $memory, '+<:unix', '/proc/self/mem' or die;
+sub at { sysseek $memory, $table, 0 or die }
+at(); sysread($memory, my $own, 24) == 24 or die;
+for my $order ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]) {
+    my @took;
+    for my $side (@$order) {
+        at(); syswrite($memory, $side == 1 ? $own : "\\xff" x 24) == 24 or die;
+        $took[$side] = median();
+    }
+    print "@took\\n";
+}
+"""
 
-REDIS = """
-import os, socket, subprocess, sys, time
-folder, environment = sys.argv[1], dict(os.environ)
-if sys.argv[2]: environment['LD_PRELOAD'] = sys.argv[2]
+# The library is in the server only.
+REDIS = PLAIN + """
+import socket, subprocess, sys
+folder = sys.argv[1]
+environment = dict(os.environ)
+if 'BENCH_TABLE' in os.environ: environment['LD_PRELOAD'] = os.environ['BENCH_LIBRARY']
 server = subprocess.Popen(['redis-server', '--port', '0', '--unixsocket', folder + '/s', '--save', '', '--loglevel', 'warning',
                            '--dir', folder], env=environment, stdout=subprocess.DEVNULL)
-while not os.path.exists(folder + '/s'): time.sleep(0.01)
+while not os.path.exists(folder + '/s'):
+    assert server.poll() is None, 'redis-server has ended'
+    time.sleep(0.01)
 s = socket.socket(socket.AF_UNIX); s.connect(folder + '/s')
 def command(*words):
     s.sendall(b'*%d\\r\\n' % len(words) + b''.join(b'$%d\\r\\n%s\\r\\n' % (len(w), w) for w in words))
     assert s.recv(64).startswith(b'+OK')
-took = []
-for _ in range(8):
-    start = time.perf_counter()
+def work():
     for size in (1, 4, 16, 64):
         for key in range(64 // size): command(b'SET', b'%d %d' % (size, key), b'x' * (size << 20))
-    took.append(time.perf_counter() - start)
-print(sorted(took[1:])[3])
+timed(work, 1, server.pid)
 server.terminate(); server.wait()
 """
 
-QEMU = (
-    "dd if=/dev/urandom of=in bs=1M count=256 status=none; qemu-img convert -O raw in out; "
-    "for i in 1 2 3 4 5 6 7; do s=$(date +%s%N); qemu-img convert -O raw in out; e=$(date +%s%N); echo $((e - s))e-9; done "
-    "| sort -g | sed -n 4p"
-)
+# Its processes take turns, as above, with the library in every second of three.
+QEMU = """
+set -e
+cd "$1"
+dd if=/dev/urandom of=in bs=1M count=256 status=none
+convert() { LD_PRELOAD=$1 qemu-img convert -O raw in out; }
+seconds() { local start=${EPOCHREALTIME/[.,]/}; convert "$1"; echo "$((${EPOCHREALTIME/[.,]/} - start))e-6"; }
+convert "$LD_PRELOAD"
+if [ -z "$BENCH_TABLE" ]; then seconds "$LD_PRELOAD"; exit; fi
+for order in '0 1 2' '0 2 1' '1 0 2' '1 2 0' '2 0 1' '2 1 0'; do
+    for side in $order; do
+        if [ "$side" = 1 ]; then took[$side]=$(seconds "$BENCH_LIBRARY"); else took[$side]=$(seconds ""); fi
+    done
+    echo "${took[*]}"
+done
+"""
 
 
-def commands(folder, library):
-    """The workloads, each with its command and its environment."""
-    preloaded = dict(os.environ, LD_PRELOAD=library) if library else dict(os.environ)
+def commands(folder):
+    """The workloads, each with its command; and whether the command itself is to be preloaded."""
     for name, snippet in SNIPPETS.items():
-        yield name, [PYTHON, "-c", snippet], preloaded
-    yield "Perl: a string copied into another, 256 MiB", ["perl", "-e", PERL], preloaded
-    yield "Redis: SET of 1 to 64 MiB", [PYTHON, "-c", REDIS, folder, library], dict(os.environ)
-    yield "qemu-img convert, 256 MiB in memory", ["bash", "-c", f"cd {folder}; {QEMU}"], preloaded
+        yield name, [PYTHON, "-c", snippet], True
+    yield "Perl: a string copied into another, 256 MiB", ["perl", "-e", PERL], True
+    yield "Redis: SET of 1 to 64 MiB", [PYTHON, "-c", REDIS, folder], False
+    yield "qemu-img convert, 256 MiB in memory", ["bash", "-c", QEMU, "bash", folder], False
 
 
 def missing(name):
@@ -186,12 +215,13 @@ class Ended(Exception):
     """A workload failed."""
 
 
-def printed_by(name, library, prefix=(), **variables):
+def printed_by(name, prefix=(), **variables):
     """Runs the workload, with a prefix before its command and more variables, and returns what it printed."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        found = {own: (command, environment) for own, command, environment in commands(folder, library)}
-        command, environment = found[name]
-        command, environment = [*prefix, *command], environment | variables
+        [(command, preloaded)] = [found for own, *found in commands(folder) if own == name]
+        command, environment = [*prefix, *command], os.environ | variables
+        if preloaded and "BENCH_LIBRARY" in environment:
+            environment["LD_PRELOAD"] = environment["BENCH_LIBRARY"]
         # In a group of its own, so that what it starts ends together with it.
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
             try:
@@ -214,12 +244,10 @@ def table_of(library):
     return str(int(found[0], 16))
 
 
-def times_of(name, library, table, number):
-    """The times of the three sides in a round of that number; of a workload in Python, six times."""
-    if name in SNIPPETS:
-        return [[float(word) for word in line.split()] for line in printed_by(name, library, BENCH_TABLE=table).splitlines()]
-    times = {side: float(printed_by(name, library if side == WITH else "")) for side in ORDERS[number % len(ORDERS)]}
-    return [[times[side] for side in SIDES]]
+def times_of(name, library, table):
+    """The times of the three sides in a round, in each of the six orders."""
+    lines = printed_by(name, BENCH_LIBRARY=library, BENCH_TABLE=table).splitlines()
+    return [[float(word) for word in line.split()] for line in lines]
 
 
 def replaced(name, library):
@@ -233,7 +261,7 @@ def replaced(name, library):
         histogram = [bulkmem, "run", "--histogram", "--json", "--output", report, "--"]
         try:
             # Which cannot count with BULKMEM_POPULATE.
-            printed_by(name, "", histogram, BULKMEM_LIBDIR=os.path.dirname(library), BULKMEM_POPULATE="")
+            printed_by(name, histogram, BULKMEM_LIBDIR=os.path.dirname(library), BULKMEM_POPULATE="")
             with open(report, encoding="utf-8") as file:
                 found = json.load(file)["processes"]
         except (Ended, OSError, ValueError) as error:
@@ -272,7 +300,7 @@ def main():
         sys.exit("usage: scripts/bench-programs.py LIBRARY [WORKLOAD [ROUNDS]]; make install-c installs PREFIX/lib/bulkmem/libbulkmem_preload.so")
     library, wanted = os.path.realpath(sys.argv[1]), "".join(sys.argv[2:3])
     most = max(LEAST, int(sys.argv[3])) if len(sys.argv) > 3 else MOST
-    names = [name for name, *_ in commands("", "") if name.startswith(wanted)]
+    names = [name for name, *_ in commands("") if name.startswith(wanted)]
     if not names:
         sys.exit(f"no workload starts with {wanted!r}")
     skipped = {name: need for name in names if (need := missing(name))}
@@ -289,8 +317,8 @@ def main():
         for number in range(most):
             for at, name in enumerate(pending, 1):
                 progress(f"round {number + 1} of {LEAST} to {most}: {at} of {len(pending)} workloads")
-                taken[name].append(times_of(name, library, table, number))
-            if number + 1 >= LEAST and (number + 1) % len(ORDERS) == 0:
+                taken[name].append(times_of(name, library, table))
+            if number + 1 >= LEAST and (number + 1) % MORE == 0:
                 pending = [name for name in pending if width(taken[name]) > NARROW]
     except Ended as error:
         sys.exit(str(error))
