@@ -68,13 +68,16 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
         mut clock: impl FnMut() -> u64,
     ) -> bool {
         let (mut weak, mut at) = (false, piece.start);
+        let mut after_unmapped = false;
         let huge_from = self.steps.huge_from();
         while at < piece.end {
             let rest = piece.end - at;
+            // What follows unmapped memory begins with a huge page. Even if that is mapped, a look that reaches further would have the
+            // kernel map huge pages ahead, where the next looks would find them mapped, and reach further.
+            let reach = if after_unmapped { HUGE_PAGE } else { LONGEST_INTERVAL };
             // SAFETY: passed on from the caller; what is looked at lies within the piece. Looks are for operations that write, and calls
             // whose ranges overlap are not planned.
-            let found =
-                unsafe { probe::look_at(self.look, memory, at..at + rest.min(LONGEST_INTERVAL), &mut clock) };
+            let found = unsafe { probe::look_at(self.look, memory, at..at + rest.min(reach), &mut clock) };
             self.count(found);
             let verdict = found.map(|found| match found.verdict {
                 CacheVerdict::Unmapped if huge_from.is_some_and(|from| found.reaching >= from) => {
@@ -85,9 +88,16 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             let step = self.step(verdict);
             let may_be_cut = verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
             let throughout = found.is_some_and(|found| found.cached_throughout);
-            let interval = if step.weak || throughout { LONGEST_INTERVAL } else { INTERVAL };
+            let is_unmapped = found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped);
+            let interval = if after_unmapped && !is_unmapped {
+                reach
+            } else if step.weak || throughout {
+                LONGEST_INTERVAL
+            } else {
+                INTERVAL
+            };
             let mut length = if may_be_cut && rest >= interval + WORTH_ANOTHER { interval } else { rest };
-            if length < rest && found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped) {
+            if length < rest && is_unmapped {
                 // So that the next look does not begin in a huge page that this work maps.
                 length -= memory.dst.addr().wrapping_add(at + length) % HUGE_PAGE;
             }
@@ -99,6 +109,7 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             // SAFETY: as above.
             weak |= unsafe { self.work(memory, at..at + length, verdict, step) };
             at += length;
+            after_unmapped = is_unmapped;
         }
         weak
     }

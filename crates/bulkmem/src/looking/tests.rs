@@ -218,6 +218,14 @@ fn work_on_unmapped_memory_ends_with_a_huge_page() {
     assert_eq!((runs, weak), (vec![(b'm', first), (b'o', 3 * INTERVAL - first)], false));
 }
 
+/// A page that an earlier look or call has had the kernel map, between new ones: a look at a longer range would take more times.
+#[test]
+fn a_look_after_unmapped_memory_reaches_no_further_than_a_huge_page() {
+    let looks = [FINDS_UNMAPPED, FINDS_UNCACHED, FINDS_UNMAPPED, FINDS_UNCACHED, FINDS_CACHED, FINDS_CACHED];
+    let parts = [(b'm', 4), (b'u', 2), (b'm', 4), (b'u', 2), (b'c', 8)].map(|(by, mib)| (by, mib << 20));
+    assert_eq!(run(&looking(), 20 << 20, &looks), (parts.to_vec(), true));
+}
+
 #[test]
 fn new_huge_pages_may_be_treated_as_memory_that_is_not_cached() {
     const REACHES_HUGE: &[u64] = &[5000, 50];
