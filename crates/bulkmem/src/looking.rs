@@ -86,10 +86,12 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
                 verdict => verdict,
             });
             let step = self.step(verdict);
-            let may_be_cut = verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
             let throughout = found.is_some_and(|found| found.cached_throughout);
             let is_unmapped = found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped);
-            let interval = if after_unmapped && !is_unmapped {
+            // In unmapped memory, a look may find the few lines that it reaches mapped, or take little time to have them mapped.
+            let confined = after_unmapped && !is_unmapped;
+            let may_be_cut = confined || verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
+            let interval = if confined {
                 reach
             } else if step.weak || throughout {
                 LONGEST_INTERVAL
