@@ -32,7 +32,7 @@ import tempfile
 
 PYTHON = "/usr/bin/python3"
 
-# Rounds, how many are added at once, and the width of an interval that needs no more.
+# Rounds, how many are added together, and the width of an interval that needs no more.
 LEAST, MORE, MOST, NARROW = 12, 6, 96, 0.01
 
 # What a round runs of a workload.
@@ -140,6 +140,7 @@ my $table = hex((split /-/, $line)[0]) + $ENV{BENCH_TABLE};
 open my $memory, '+<:unix', '/proc/self/mem' or die;
 sub at { sysseek $memory, $table, 0 or die }
 at(); sysread($memory, my $own, 24) == 24 or die;
+$own ne "\\xff" x 24 or die "the library leaves all calls to the C library: calibrate first";
 for my $order ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]) {
     my @took;
     for my $side (@$order) {
@@ -156,20 +157,22 @@ import socket, subprocess, sys
 folder = sys.argv[1]
 environment = dict(os.environ)
 if 'BENCH_TABLE' in os.environ: environment['LD_PRELOAD'] = os.environ['BENCH_LIBRARY']
-server = subprocess.Popen(['redis-server', '--port', '0', '--unixsocket', folder + '/s', '--save', '', '--loglevel', 'warning',
-                           '--dir', folder], env=environment, stdout=subprocess.DEVNULL)
-while not os.path.exists(folder + '/s'):
-    assert server.poll() is None, 'redis-server has ended'
-    time.sleep(0.01)
-s = socket.socket(socket.AF_UNIX); s.connect(folder + '/s')
 def command(*words):
     s.sendall(b'*%d\\r\\n' % len(words) + b''.join(b'$%d\\r\\n%s\\r\\n' % (len(w), w) for w in words))
     assert s.recv(64).startswith(b'+OK')
 def work():
     for size in (1, 4, 16, 64):
         for key in range(64 // size): command(b'SET', b'%d %d' % (size, key), b'x' * (size << 20))
-timed(work, 1, server.pid)
-server.terminate(); server.wait()
+server = subprocess.Popen(['redis-server', '--port', '0', '--unixsocket', folder + '/s', '--save', '', '--loglevel', 'warning',
+                           '--dir', folder], env=environment, stdout=subprocess.DEVNULL)
+try:
+    while not os.path.exists(folder + '/s'):
+        assert server.poll() is None, 'redis-server has ended'
+        time.sleep(0.01)
+    s = socket.socket(socket.AF_UNIX); s.connect(folder + '/s')
+    timed(work, 1, server.pid)
+finally:
+    server.terminate(); server.wait()
 """
 
 # Its processes take turns, as above, with the library in every second of three.
