@@ -75,9 +75,16 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             // What follows unmapped memory begins with a huge page. Even if that is mapped, a look that reaches further would have the
             // kernel map huge pages ahead, where the next looks would find them mapped, and reach further.
             let reach = if after_unmapped { HUGE_PAGE } else { LONGEST_INTERVAL };
-            // SAFETY: passed on from the caller; what is looked at lies within the piece. Looks are for operations that write, and calls
-            // whose ranges overlap are not planned.
-            let found = unsafe { probe::look_at(self.look, memory, at..at + rest.min(reach), &mut clock) };
+            let near = at..at + rest.min(reach);
+            // SAFETY: passed on from the caller; what is looked at lies within the piece, whose rest is long. Looks are for operations
+            // that write, and calls whose ranges overlap are not planned.
+            let found = unsafe {
+                if after_unmapped {
+                    probe::look_at_long(self.look, memory, near, &mut clock)
+                } else {
+                    probe::look_at(self.look, memory, near, &mut clock)
+                }
+            };
             self.count(found);
             let verdict = found.map(|found| match found.verdict {
                 CacheVerdict::Unmapped if huge_from.is_some_and(|from| found.reaching >= from) => {
@@ -88,8 +95,9 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             let step = self.step(verdict);
             let throughout = found.is_some_and(|found| found.cached_throughout);
             let is_unmapped = found.is_some_and(|found| found.verdict == CacheVerdict::Unmapped);
-            // In unmapped memory, a look may find the few lines that it reaches mapped, or take little time to have them mapped.
-            let confined = after_unmapped && !is_unmapped;
+            // In unmapped memory, a look may find the few lines that it reaches mapped, or take little time to have them mapped. That
+            // says so little about the rest that even methods are cut that choose by the length themselves.
+            let confined = after_unmapped && found.is_some() && !is_unmapped;
             let may_be_cut = confined || verdict.is_some_and(|verdict| self.steps.may_be_cut(verdict));
             let interval = if confined {
                 reach

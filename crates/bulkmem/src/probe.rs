@@ -74,12 +74,12 @@ pub(crate) unsafe fn look_at(
     }
 }
 
-/// Not inlined, since the code of a short call is part of its time.
+/// Looks at a piece, at its beginning first. Not inlined, since the code of a short call is part of its time.
 ///
 /// # Safety
-/// As [`look_at`], and the piece is longer than [`HUGE_PAGE`].
+/// As [`look_at`], and the piece is longer than [`BEGINNING`].
 #[inline(never)]
-unsafe fn look_at_long(
+pub(crate) unsafe fn look_at_long(
     look: &Look,
     memory: &Memory,
     piece: Range<usize>,
