@@ -4,9 +4,9 @@
 Each round runs each workload three times: without the library, with it, and as a control without it; and it does that six times, in the
 six orders. All in one process: raising the library's thresholds takes it out of the process, as if it were not there but for a jump, and
 writing its own values back takes it in again. So all three have the same memory at the same addresses, but for new memory; these
-differ between processes, and change a time by more than the library often does. Each time is the median of some repetitions, after as
-many that are not timed, because what a call finds in the cache depends on the calls before. qemu-img ends after one conversion: its
-processes take turns.
+differ between processes, and change a time by more than the library often does. What loading the library takes does not count. Each time is
+the median of one or more repetitions, after as many that are not timed, because what a call finds in the cache depends on the calls
+before. qemu-img ends after one conversion: its processes take turns, and each is timed.
 The ratio is the time without the library divided by the time with it: above 1 is a gain; that of a round is the median of its
 ratios. That of the control is the time without it divided by the control's, whose true ratio is 1: how far
 its interval is from 1 tells what the machine alone does to a ratio of so many rounds. Both have one time in common, so
@@ -125,7 +125,7 @@ SNIPPETS |= {
     "PyArrow: chunks combined, 4 million rows": ARROW + "timed(lambda: chunks.combine_chunks(), 2)",
 }
 
-# As the function of Python above.
+# As the function of Python above, always by the same first order.
 PERL = """
 use Time::HiRes 'time';
 my $to = 'x' x (256 << 20); my $from = $to; substr($from, 0, 1) = 'y';
@@ -178,7 +178,9 @@ finally:
 # Its processes take turns, as above, with the library in every second of three.
 QEMU = """
 set -e
+shopt -s inherit_errexit
 cd "$1"
+[ -z "$BENCH_LIBRARY" ] || LD_PRELOAD=$BENCH_LIBRARY grep -q "$BENCH_LIBRARY" /proc/self/maps
 dd if=/dev/urandom of=in bs=1M count=256 status=none
 convert() { LD_PRELOAD=$1 qemu-img convert -O raw in out; }
 seconds() { local start=${EPOCHREALTIME/[.,]/}; convert "$1"; echo "$((${EPOCHREALTIME/[.,]/} - start))e-6"; }
@@ -229,10 +231,9 @@ def printed_by(name, prefix=(), **variables):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as process:
             try:
                 printed, _ = process.communicate()
-            except BaseException:
+            finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                raise
     if process.returncode:
         raise Ended(f"{name}: ended with status {process.returncode}")
     return printed
