@@ -14,6 +14,7 @@ use crate::probe::{self, Found, HUGE_PAGE};
 const LONGEST_INTERVAL: usize = 16 << 20;
 /// A further look pays only for so many bytes: it costs up to 2 % of them.
 const WORTH_ANOTHER: usize = 1 << 20;
+const _: () = assert!(WORTH_ANOTHER > probe::BEGINNING && HUGE_PAGE > probe::BEGINNING);
 
 /// The steps of a call that looks. Each is found when it is needed: what a call reads to find it is part of its time.
 pub(crate) trait Steps<'c> {
@@ -76,8 +77,8 @@ impl<'c, S: Steps<'c>> Looking<'c, S> {
             // kernel map huge pages ahead, where the next looks would find them mapped, and reach further.
             let reach = if after_unmapped { HUGE_PAGE } else { LONGEST_INTERVAL };
             let near = at..at + rest.min(reach);
-            // SAFETY: passed on from the caller; what is looked at lies within the piece, whose rest is long. Looks are for operations
-            // that write, and calls whose ranges overlap are not planned.
+            // SAFETY: passed on from the caller; what is looked at lies within the piece, and no cut leaves less of it than
+            // `WORTH_ANOTHER`. Looks are for operations that write, and calls whose ranges overlap are not planned.
             let found = unsafe {
                 if after_unmapped {
                     probe::look_at_long(self.look, memory, near, &mut clock)
