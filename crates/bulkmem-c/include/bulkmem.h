@@ -186,8 +186,8 @@ struct bulkmem_options {
     uint32_t durability;
     // Length in bytes of the whole job that the call is part of, if that is longer than the call.
     size_t total_len;
-    // Threads that the call may use, with the calling one. 0 is one thread, or all workers if there are some. Without
-    // workers, the call starts the threads, and they end before it returns.
+    // Threads that the call may use, with the calling one, but at most one for each whole page. 0 is one thread, or all
+    // workers if there are some. Without workers, the call starts the threads, and they end before it returns.
     size_t threads;
     // Threads that are kept for many calls; see bulkmem_workers_new.
     const struct bulkmem_workers *workers;

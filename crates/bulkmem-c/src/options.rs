@@ -44,8 +44,8 @@ pub struct COptions {
     pub durability: u32,
     /// Length in bytes of the whole job that the call is part of, if that is longer than the call.
     pub total_len: usize,
-    /// Threads that the call may use, with the calling one. 0 is one thread, or all workers if there are some. Without
-    /// workers, the call starts the threads, and they end before it returns.
+    /// Threads that the call may use, with the calling one, but at most one for each whole page. 0 is one thread, or all
+    /// workers if there are some. Without workers, the call starts the threads, and they end before it returns.
     pub threads: usize,
     /// Threads that are kept for many calls; see bulkmem_workers_new.
     pub workers: *const Workers,

@@ -61,14 +61,14 @@ fn refused(name: &str, start: *const c_void, length: usize) -> Failed {
     let start = start.addr();
     fail(
         Error::Length,
-        format_args!("`{name}`: {length} bytes from {start:#x} are more than an address space holds"),
+        format_args!("`{name}`: {length} bytes from {start:#x} do not fit in the address space"),
     )
 }
 
 #[cold]
 fn overlapping(dst: *const c_void, src: *const c_void, length: usize) -> Failed {
     let (dst, src) = (dst.addr(), src.addr());
-    let remedy = "bulkmem_move copies ranges that overlap, without making them durable";
+    let remedy = "bulkmem_move copies ranges that overlap, and bulkmem_persist then makes them durable";
     fail(
         Error::Overlap,
         format_args!("destination {dst:#x} and source {src:#x} overlap within {length} bytes: {remedy}"),

@@ -1,5 +1,7 @@
 //! Parsers of option values.
 
+use std::time::Duration;
+
 use bulkmem::{Intent, Operation};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use parse_size::Config;
@@ -24,6 +26,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         Err(parse_size::Error::Empty) => Err(bad("it contains no number")),
         Err(_) => Err(bad("it is not a number with a unit of K, M, G or T")),
     }
+}
+
+/// Parses a length of time.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| format!("`{text}` is not a time; write 500ms, 10s or 2m"))
 }
 
 /// Parses one size, or a range: `4K-1M` is 4K and its doubles up to 1M.
@@ -152,6 +159,16 @@ mod tests {
         ] {
             let error = size(text).expect_err(text).to_string();
             assert!(error.contains(&format!("`{text}`")) && error.contains("256M"), "{error}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time("1m 30s"), Ok(Duration::from_secs(90)));
+        for text in ["", "x", "10", "-1s", "1y2", "99999999999999999999y"] {
+            let error = time(text).expect_err(text);
+            assert_eq!(error, format!("`{text}` is not a time; write 500ms, 10s or 2m"));
         }
     }
 

@@ -20,7 +20,7 @@ use super::placement::PlacementArgs;
 use crate::active_policy::profile_of;
 use crate::failure::{Exit, Failure, Outcome, measure_failure, nothing_measured, show};
 use crate::output::{self, Progress, duration, faint, size, wrapped};
-use crate::parsers::{given_or, one_of, operation, size as parse_size};
+use crate::parsers::{given_or, one_of, operation, size as parse_size, time};
 use crate::plain::plain;
 use crate::{interrupt, provenance};
 
@@ -73,7 +73,7 @@ pub(crate) struct CalibrateArgs {
     #[arg(long)]
     json: bool,
     /// Longest duration
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, hide = true)]
+    #[arg(long, value_name = "TIME", value_parser = time, hide = true)]
     budget: Option<Duration>,
 }
 

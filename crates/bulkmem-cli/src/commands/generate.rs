@@ -74,7 +74,7 @@ pub(crate) struct ManArgs {
 
 pub(super) fn man(args: &ManArgs, command: Command) -> Outcome {
     let Some(directory) = &args.output else {
-        output::print_raw(&page(&Man::new(command))?)?;
+        output::print_raw(&page(&command)?)?;
         return Ok(Exit::Done);
     };
     let mut command = command.disable_help_subcommand(true);
@@ -96,13 +96,30 @@ fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         found.extend(pages(below)?);
     }
-    let man = Man::new(command.clone());
-    found.push((man.get_filename(), page(&man)?));
+    found.push((Man::new(command.clone()).get_filename(), page(command)?));
     Ok(found)
 }
 
-fn page(man: &Man) -> io::Result<Vec<u8>> {
+fn page(command: &Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
-    man.render(&mut page)?;
-    Ok(page)
+    Man::new(command.clone()).render(&mut page)?;
+    // clap_mangen's own synopsis has neither the values of options nor the `--` before a program, and its last heading is none
+    // that man-pages(7) knows.
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().replace('-', r"\-");
+    let (mut in_synopsis, mut edited) = (false, String::new());
+    for line in String::from_utf8_lossy(&page).lines() {
+        in_synopsis &= !line.starts_with(".SH ");
+        match line {
+            _ if in_synopsis => continue,
+            ".SH SYNOPSIS" => {
+                in_synopsis = true;
+                edited.extend([line, "\n", &usage]);
+            }
+            ".SH EXTRA" => edited.push_str(".SH NOTES"),
+            _ => edited.push_str(line),
+        }
+        edited.push('\n');
+    }
+    Ok(edited.into_bytes())
 }

@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     from: Option<u64>,
     /// Have the kernel map the pages of new memory 512 KiB at a time, instead of one page fault for each 4 KiB, in copies, fills and
     /// clears of at least 128 KiB, or as --from says. Only for programs whose filter of system calls, if they have one, allows
-    /// madvise
+    /// madvise. Not with --histogram, which changes nothing but counts
     #[arg(long, conflicts_with_all = ["libpmem", "histogram"])]
     populate: bool,
     /// Hint the program to the Linux module: the kernel clears all its huge pages as parts of large ranges. Without --from,

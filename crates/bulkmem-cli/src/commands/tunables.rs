@@ -17,6 +17,7 @@ use super::runner::{self, Files};
 use crate::failure::{Exit, Outcome, measure_failure, show};
 use crate::figures::config_value;
 use crate::output::{Column, Table, section, signed};
+use crate::parsers;
 use crate::plain::{self, plain};
 use crate::results::group;
 
@@ -41,7 +42,7 @@ JSON: `glibc_tunables` (the value of the variable; null to leave it alone), `tun
 `percent`, and its 95 % `interval`), `page_aliasing` (null if no copies are slow; `lengths`, `times`, `threshold`, `loss`), `text` (null if interrupted), `notes`, `complete`, `provenance`.")]
 pub(crate) struct TunablesArgs {
     /// Time it may take; one sample of everything, which is always taken, takes some seconds, and more on a busy machine
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = parsers::time, default_value = "60s")]
     budget: Duration,
     #[command(flatten)]
     placement: PlacementArgs,

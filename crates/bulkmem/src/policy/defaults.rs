@@ -13,7 +13,7 @@ const LEAST: u64 = 4096;
 const C_LIBRARY: &[Want] = &[plain("c_library")];
 const ONLY_DURABLE: &str =
     "makes bytes durable; nothing is published about the speed of this architecture's methods";
-const C_LIBRARY_REASON: &str = "short: the C library is made for that";
+const C_LIBRARY_REASON: &str = "no other method is known to be faster at this length";
 
 /// Copies that stay in the cache, also where the C library would begin to bypass it.
 const CACHED_COPY: &[Want] =

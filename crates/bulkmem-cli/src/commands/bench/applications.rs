@@ -11,7 +11,7 @@ use super::iops::{KEY, latency_table};
 use super::rows::{MARKS, group_by, remarks, value};
 use crate::failure::Outcome;
 use crate::output::{faint, section};
-use crate::parsers::{given_or, sizes};
+use crate::parsers::{given_or, sizes, time};
 
 /// A block write cache in ram, a file or persistent memory: blocks per second and latencies, by method of persisting
 ///
@@ -72,7 +72,7 @@ pub(crate) struct LogArgs {
 #[derive(Args, Debug)]
 struct Shared {
     /// Duration of a sample, at most 2s
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = time)]
     time: Duration,
     #[command(flatten)]
     target: TargetArgs,

@@ -19,7 +19,7 @@ use super::rows::{also, group_by, name, remarks, value};
 use crate::failure::Outcome;
 use crate::figures::{config_value, describe_cost};
 use crate::output::{BAD, Column, FAINT, GOOD, Table, digits, faint, plural, section, styled, wrapped};
-use crate::parsers::{intent, names, one_of, operation, size, sizes, threads};
+use crate::parsers::{intent, names, one_of, operation, size, sizes, threads, time};
 
 const SOURCES: &[(&str, &str, CacheState)] = &[
     ("cold", "Not in the cache", CacheState::Cold),
@@ -86,7 +86,7 @@ pub(crate) struct ChoiceArgs {
     #[arg(long)]
     no_peers: bool,
     /// Time it may take
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "60s")]
     budget: Duration,
     #[command(flatten)]
     outputs: Outputs,
@@ -104,7 +104,7 @@ pub(crate) struct TargetsArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4G")]
     max_size: u64,
     /// Time it may take
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5m")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "5m")]
     budget: Duration,
     #[command(flatten)]
     outputs: Outputs,

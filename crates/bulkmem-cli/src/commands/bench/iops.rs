@@ -10,7 +10,7 @@ use super::common::{Common, TargetArgs, attribute_or_all, attributes};
 use super::rows::{MARKS, also, deviation, group_by, is_best, name, remarks, value};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Column, Table, count, digits, faint, marked, plural, section};
-use crate::parsers::{given_or, one_of, sizes, threads};
+use crate::parsers::{given_or, one_of, sizes, threads, time};
 
 /// Random reads and writes of blocks in ram, a file or a device: operations per second and latencies, by method
 ///
@@ -46,7 +46,7 @@ pub(crate) struct IopsArgs {
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = threads)]
     threads: Vec<usize>,
     /// Duration of a sample, at most 2s
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time)]
     time: Duration,
     #[command(flatten)]
     target: TargetArgs,
