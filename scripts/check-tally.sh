@@ -58,6 +58,15 @@ skipped='echo "skipped: a client: fio is not installed" >"$logs/a.log"; summary 
 compare counts_skips '0 passed, 0 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED='' results "$skipped")"
 compare programs_may_be_required '0 passed, 1 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED=1 results "$skipped")"
 
+ok='tests outer whole again echo "test result: ok. 2 passed; 0 failed; 0 ignored;"'
+failing='tests inner whole again bash -c "echo \"test result: FAILED. 1 passed; 1 failed; 0 ignored;\"; exit 1"'
+compare parts_beside_others_count '4 passed, 0 failed, 0 skipped' \
+    "$(results "part() { $ok; }; beside part; $ok; joined; summary" | tail -n 1)"
+compare parts_beside_others_fail '3 passed, 1 failed, 0 skipped' \
+    "$(results "part() { $failing; }; beside part; $ok; joined; summary" | tail -n 1)"
+compare parts_beside_others_must_end '2 passed, 1 failed, 0 skipped' \
+    "$(results "part() { exit 0; }; beside part; $ok; joined; summary" | tail -n 1)"
+
 # What the tests that passed printed goes to the log only.
 compare output_of_passed_tests_is_left_out "$(printf 'test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored')" \
     "$(results "tests name cargo rerun printf '%s\\n' 'test a ... ok' successes: '---- a stdout ----' 'test noise ... ok' successes: \

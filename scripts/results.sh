@@ -65,6 +65,46 @@ lint() {
     took "$name" "$start"
 }
 
+# beside FUNCTION: runs parts of the tests next to those that follow. `joined` waits for them, and prints what they printed. They have a
+# process group of their own, so that they end together with this script.
+# shellcheck disable=SC2030 # they are passed on in a file
+beside() {
+    set -m
+    (
+        passed=0 failed=0 ignored=0 skips=() failures=() times=()
+        "$@"
+        printf '%s\n' "passed $passed" "failed $failed" "ignored $ignored" "${skips[@]/#/skip }" "${failures[@]/#/failure }" \
+            "${times[@]/#/time }" end >"$logs/beside.results"
+    ) >"$logs/beside.out" 2>&1 </dev/null &
+    beside=$!
+    set +m
+    # shellcheck disable=SC2064 # the number of now
+    trap "kill -- -$beside 2>/dev/null || true" EXIT
+}
+
+# shellcheck disable=SC2031
+joined() {
+    local kind text ended=
+    wait "$beside" || true
+    trap - EXIT
+    cat "$logs/beside.out"
+    [[ ! -e $logs/beside.results ]] || while read -r kind text; do
+        case $kind in
+        passed) passed=$((passed + text)) ;;
+        failed) failed=$((failed + text)) ;;
+        ignored) ignored=$((ignored + text)) ;;
+        skip) skips+=("$text") ;;
+        failure) failures+=("$text") ;;
+        time) times+=("$text") ;;
+        end) ended=1 ;;
+        esac
+    done <"$logs/beside.results"
+    [[ -n $ended ]] || {
+        failed=$((failed + 1))
+        failures+=("parts next to others: they did not reach their end: $logs/beside.out")
+    }
+}
+
 # summary: prints how long each part took, what was skipped, and what failed with the commands that rerun it. The last
 # line has the sums. Returns 1 if something failed. BULKMEM_PROGRAMS_REQUIRED=1, for continuous integration, makes a test that
 # was skipped because a program is not installed a failure.

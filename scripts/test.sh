@@ -71,38 +71,44 @@ tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked
 for profile in release lto; do
     tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
 done
-tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
-tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
-tests machines kmod scripts/test-kmod.sh scripts/test-kmod.sh pool pmem-6.12
-
-nightly_remedy="rustup toolchain install nightly"
-if cargo +nightly --version >/dev/null 2>&1; then
-    if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
-        # Tests borrows and threads. Miri cannot run assembly, so build.rs leaves the methods out under Miri. Not for
-        # x86-64, where it would execute CPUID. Excludes tests of arithmetic, which would take minutes. Miri stores the
-        # standard library that it builds in the cache of the user.
-        miri=(scripts/isolated.sh env "XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}"
-            "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
-            cargo +nightly miri test --target aarch64-unknown-linux-gnu)
-        tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
-            -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers:: carried:: once::
-        if [[ $(uname -m) == x86_64 ]]; then
-            tests thread-sanitizer whole scripts/thread-sanitizer.sh scripts/thread-sanitizer.sh
+# Other architectures, and what needs a nightly toolchain.
+others() {
+    tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
+    local target targets nightly_remedy="rustup toolchain install nightly"
+    if cargo +nightly --version >/dev/null 2>&1; then
+        if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
+            # Tests borrows and threads. Miri cannot run assembly, so build.rs leaves the methods out under Miri. Not for
+            # x86-64, where it would execute CPUID. Excludes tests of arithmetic, which would take minutes. Miri stores the
+            # standard library that it builds in the cache of the user.
+            local -a miri=(scripts/isolated.sh env "XDG_CACHE_HOME=${XDG_CACHE_HOME:-$HOME/.cache}"
+                "MIRIFLAGS=-Zmiri-disable-isolation -Zmiri-backtrace=0" PROPTEST_CASES=4
+                cargo +nightly miri test --target aarch64-unknown-linux-gnu)
+            tests miri cargo "${miri[*]@Q}" "${miri[@]}" --locked -p bulkmem --lib \
+                -- kernel:: c_functions:: policy::environment:: threads:: unfenced:: workers:: carried:: once::
+            if [[ $(uname -m) == x86_64 ]]; then
+                tests thread-sanitizer whole scripts/thread-sanitizer.sh scripts/thread-sanitizer.sh
+            fi
+        else
+            skips+=("Miri on the safe parts, ThreadSanitizer: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
+        fi
+        if cargo +nightly fuzz --version >/dev/null 2>&1; then
+            targets=$(cargo +nightly fuzz list)
+            for target in $targets; do
+                fuzz "$target"
+            done
+        else
+            skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
         fi
     else
-        skips+=("Miri on the safe parts, ThreadSanitizer: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
+        skips+=("Miri on the safe parts, ThreadSanitizer: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
+        skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
     fi
-    if cargo +nightly fuzz --version >/dev/null 2>&1; then
-        targets=$(cargo +nightly fuzz list)
-        for target in $targets; do
-            fuzz "$target"
-        done
-    else
-        skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
-    fi
-else
-    skips+=("Miri on the safe parts, ThreadSanitizer: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
-    skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
-fi
+}
+
+# Virtual machines leave a quarter of the processors' time.
+beside others
+tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
+tests machines kmod scripts/test-kmod.sh scripts/test-kmod.sh pool pmem-6.12
+joined
 
 summary

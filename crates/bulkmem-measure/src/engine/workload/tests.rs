@@ -31,6 +31,10 @@ fn visited(workloads: &mut Workloads, cell: &Cell) -> Vec<(usize, usize)> {
         let taken = workloads.run(cell, test(), |dst, src, length| {
             assert_eq!(length as u64, cell.length);
             visited.borrow_mut().push((dst.addr(), src.addr()));
+            // As long as a real call: otherwise a sample would have thousands of them.
+            if length > WARMED_EACH {
+                std::thread::sleep(Duration::from_nanos(SAMPLE_NS as u64));
+            }
         });
         taken.unwrap();
     }
