@@ -106,6 +106,7 @@ others() {
 }
 
 # Virtual machines leave a quarter of the processors' time.
+printf '\nOther architectures, Miri, ThreadSanitizer and fuzzing run next to the following, and are shown after it.\n'
 beside others
 tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 tests machines kmod scripts/test-kmod.sh scripts/test-kmod.sh pool pmem-6.12
