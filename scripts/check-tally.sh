@@ -58,14 +58,16 @@ skipped='echo "skipped: a client: fio is not installed" >"$logs/a.log"; summary 
 compare counts_skips '0 passed, 0 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED='' results "$skipped")"
 compare programs_may_be_required '0 passed, 1 failed, 1 skipped' "$(BULKMEM_PROGRAMS_REQUIRED=1 results "$skipped")"
 
+strict='set -euo pipefail; '
 ok='tests outer whole again echo "test result: ok. 2 passed; 0 failed; 0 ignored;"'
-failing='tests inner whole again bash -c "echo \"test result: FAILED. 1 passed; 1 failed; 0 ignored;\"; exit 1"'
-compare parts_beside_others_count '4 passed, 0 failed, 0 skipped' \
-    "$(results "part() { $ok; }; beside part; $ok; joined; summary" | tail -n 1)"
-compare parts_beside_others_fail '3 passed, 1 failed, 0 skipped' \
-    "$(results "part() { $failing; }; beside part; $ok; joined; summary" | tail -n 1)"
-compare parts_beside_others_must_end '2 passed, 1 failed, 0 skipped' \
-    "$(results "part() { exit 0; }; beside part; $ok; joined; summary" | tail -n 1)"
+inner='tests inner whole again bash -c "echo \"test a ... FAILED\"; echo \"test result: FAILED. 1 passed; 1 failed; 0 ignored;\"; exit 1"; skips+=("a part"); '
+# ends NAME WANT SCRIPT: compares the end of the output.
+ends() { compare "$1" "$2" "$(results "$strict$3" | sed -n '/^== failed/,$p' | grep -v '^$' | sed 1d | paste -sd '|')"; }
+ends parts_beside_others_count '- a: again|3 passed, 1 failed, 1 skipped' "part() { $inner }; beside part; $ok; joined; summary"
+ends parts_beside_others_must_end \
+    '- a: again|- parts next to others: ended with status 1 before their end: LOG|3 passed, 2 failed, 1 skipped' \
+    "part() { $inner false; }; beside part; $ok; joined; summary | sed 's|/[^ ]*beside.out|LOG|'"
+compare parts_beside_others_are_timed '2' "$(results "${strict}part() { $inner }; beside part; $ok; joined; summary" | grep -c '^\(inner\|outer\) 0:0')"
 
 # What the tests that passed printed goes to the log only.
 compare output_of_passed_tests_is_left_out "$(printf 'test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored')" \

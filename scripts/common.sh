@@ -49,9 +49,10 @@ install_packages() {
     local log
     log=$(mktemp)
     printf 'installing: %s\n' "$*"
-    # Package lists may be absent or old on a new machine. Without a network, the update fails and says so.
-    if { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+    # Package lists may be absent or old on a new machine. Without a network, the update fails and says so. Parts of the tests that run
+    # next to each other wait for each other here; apt-get would not.
+    if { as_root flock /var/lib/apt apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
+        flock /var/lib/apt apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
         rm -f "$log"
     else
         tail -n 5 "$log" >&2

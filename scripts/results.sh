@@ -1,5 +1,7 @@
 # Runs test commands and adds up their results; sourced after common.sh, never run.
 # shellcheck shell=bash
+# `beside` passes results on in a file.
+# shellcheck disable=SC2030,SC2031
 
 logs=$TARGET_DIR/test-logs
 mkdir -p "$logs"
@@ -65,30 +67,34 @@ lint() {
     took "$name" "$start"
 }
 
-# beside FUNCTION: runs parts of the tests next to those that follow. `joined` waits for them, and prints what they printed. They have a
-# process group of their own, so that they end together with this script.
-# shellcheck disable=SC2030 # they are passed on in a file
+# beside FUNCTION: runs parts of the tests next to those that follow, at the lowest priority. `joined` waits for them, and prints what
+# they printed. They have a process group of their own, so that they end together with this script.
 beside() {
     set -m
     (
+        renice -n 19 -p "$BASHPID" >/dev/null
         passed=0 failed=0 ignored=0 skips=() failures=() times=()
+        trap 'passed_on >"$logs/beside.results"' EXIT
         "$@"
-        printf '%s\n' "passed $passed" "failed $failed" "ignored $ignored" "${skips[@]/#/skip }" "${failures[@]/#/failure }" \
-            "${times[@]/#/time }" end >"$logs/beside.results"
+        echo "end" >"$logs/beside.end"
     ) >"$logs/beside.out" 2>&1 </dev/null &
     beside=$!
     set +m
     # shellcheck disable=SC2064 # the number of now
-    trap "kill -- -$beside 2>/dev/null || true" EXIT
+    trap "kill -- -$beside 2>/dev/null || true; cat '$logs/beside.out'" EXIT
 }
 
-# shellcheck disable=SC2031
+# passed_on: prints the results for `joined`.
+passed_on() {
+    printf '%s\n' "passed $passed" "failed $failed" "ignored $ignored" "${skips[@]/#/skip }" "${failures[@]/#/failure }" "${times[@]/#/time }"
+}
+
 joined() {
-    local kind text ended=
-    wait "$beside" || true
+    local kind text result=0
+    wait "$beside" || result=$?
     trap - EXIT
     cat "$logs/beside.out"
-    [[ ! -e $logs/beside.results ]] || while read -r kind text; do
+    while read -r kind text; do
         case $kind in
         passed) passed=$((passed + text)) ;;
         failed) failed=$((failed + text)) ;;
@@ -96,13 +102,12 @@ joined() {
         skip) skips+=("$text") ;;
         failure) failures+=("$text") ;;
         time) times+=("$text") ;;
-        end) ended=1 ;;
         esac
-    done <"$logs/beside.results"
-    [[ -n $ended ]] || {
+    done < <(cat "$logs/beside.results" || true)
+    if [[ ! -e $logs/beside.end ]]; then
         failed=$((failed + 1))
-        failures+=("parts next to others: they did not reach their end: $logs/beside.out")
-    }
+        failures+=("parts next to others: ended with status $result before their end: $logs/beside.out")
+    fi
 }
 
 # summary: prints how long each part took, what was skipped, and what failed with the commands that rerun it. The last

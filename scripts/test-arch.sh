@@ -78,7 +78,7 @@ qemu_of() {
 
 # has_std TARGET: makes the standard library of a target available; fails if it cannot.
 has_std() {
-    rustup target list --installed 2>/dev/null | grep -x "$1" >/dev/null || timeout 300 rustup target add "$1" >&2
+    rustup target list --installed 2>/dev/null | grep -x "$1" >/dev/null || timeout --foreground 300 rustup target add "$1" >&2
 }
 
 # Rows of the table at the end: "ARCHITECTURE<tab>PROCESSOR<tab>GROUP<tab>PASSED FAILED IGNORED".

@@ -63,7 +63,7 @@ refresh_lists() {
     local -a via=(as_root)
     [[ -n $(find "$stamp" -mtime -1 2>/dev/null) ]] && return
     [[ -z $suite ]] || via=(with_suite "$suite")
-    if "${via[@]}" timeout 120 apt-get -o APT::Sandbox::User=root update -qq >/dev/null 2>&1; then
+    if "${via[@]}" flock /var/lib/apt timeout 120 apt-get -o APT::Sandbox::User=root update -qq >/dev/null 2>&1; then
         touch "$stamp"
     else
         missing "new package lists${suite:+ of $suite} (apt-get update failed: no network, or neither root nor sudo); the old ones are used"

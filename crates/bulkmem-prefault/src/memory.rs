@@ -62,7 +62,7 @@ impl Addresses {
         let end = start.checked_add(length as u64).and_then(|end| end.checked_next_multiple_of(page));
         let end = end.ok_or_else(|| {
             Cause::unsupported(
-                format!("{length} bytes from {start:#x} are more than an address space"),
+                format!("{length} bytes from {start:#x} do not fit in the address space"),
                 SHORTER,
             )
         })?;

@@ -103,8 +103,8 @@ fn pages(command: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
 fn page(command: &Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     Man::new(command.clone()).render(&mut page)?;
-    // clap_mangen's own synopsis has neither the values of options nor the `--` before a program, and its last heading is none
-    // that man-pages(7) knows.
+    // clap_mangen's own synopsis lists every option without its value, and leaves out the `--` before a program. man-pages(7) has
+    // no heading EXTRA.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().replace('-', r"\-");
     let (mut in_synopsis, mut edited) = (false, String::new());

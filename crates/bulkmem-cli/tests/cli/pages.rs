@@ -52,6 +52,9 @@ fn there_is_a_manual_page_for_every_command() {
     for page in ["kmod-status", "kmod-apply", "pool-serve", "pool-run", "pool-status"] {
         assert!(home.path().join(format!("pages/deep/bulkmem-{page}.1")).exists(), "{page}");
     }
+    let run = std::fs::read_to_string(home.path().join("pages/deep/bulkmem-run.1")).unwrap();
+    let synopsis = "\n.SH SYNOPSIS\nbulkmem run [OPTIONS] \\-\\- <PROGRAM>...\n.SH DESCRIPTION\n";
+    assert!(run.contains(synopsis) && run.contains("\n.SH NOTES\n") && !run.contains(".SH EXTRA"), "{run}");
     let page = home.text(&["man"], 80);
     for word in ["BULKMEM_METHOD", "BULKMEM_PROFILE", "130"] {
         assert!(page.contains(word), "{word}");
