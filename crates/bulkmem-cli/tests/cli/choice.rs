@@ -85,7 +85,7 @@ fn conditions_are_taken_together() {
 #[test]
 fn fresh_memory_is_shown_apart_and_labelled() {
     let home = Home::new();
-    let copy = ["bench", "choice", "copy", "--size", "64K", "--method", "portable", "--budget", "5s"];
+    let copy = ["bench", "choice", "copy", "--size", "64K", "--method", "portable", "--budget", "12s"];
     let saved = [&copy[..], &["--source", "cold,warm", "--output", "found.json"]].concat();
     let text = home.text(&saved, 80);
     assert_fits(&text, 80);
