@@ -107,19 +107,10 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     // no heading EXTRA.
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim().replace('-', r"\-");
-    let (mut in_synopsis, mut edited) = (false, String::new());
-    for line in String::from_utf8_lossy(&page).lines() {
-        in_synopsis &= !line.starts_with(".SH ");
-        match line {
-            _ if in_synopsis => continue,
-            ".SH SYNOPSIS" => {
-                in_synopsis = true;
-                edited.extend([line, "\n", &usage]);
-            }
-            ".SH EXTRA" => edited.push_str(".SH NOTES"),
-            _ => edited.push_str(line),
-        }
-        edited.push('\n');
-    }
-    Ok(edited.into_bytes())
+    let page = String::from_utf8_lossy(&page).replace("\n.SH EXTRA\n", "\n.SH NOTES\n");
+    let around = page
+        .split_once("\n.SH SYNOPSIS\n")
+        .and_then(|(before, rest)| Some((before, rest.split_once("\n.SH ")?.1)));
+    let Some((before, after)) = around else { return Ok(page.into_bytes()) };
+    Ok(format!("{before}\n.SH SYNOPSIS\n{usage}\n.SH {after}").into_bytes())
 }
