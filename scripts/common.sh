@@ -39,6 +39,16 @@ as_root() {
     fi
 }
 
+# has NAME: true if there is a program, a file (a path or pattern with a slash), or a library (with .so.) of that name. Debian's users do
+# not have /usr/sbin in PATH.
+has() {
+    case $1 in
+    */*) compgen -G "$1" >/dev/null ;;
+    *.so.*) has_library "$1" ;;
+    *) command -v "$1" >/dev/null || [[ -x /usr/sbin/$1 ]] ;;
+    esac
+}
+
 # install_packages PACKAGE…: installs Debian packages. Prints the output only if it fails.
 install_packages() {
     command -v apt-get >/dev/null || return 1
@@ -49,16 +59,30 @@ install_packages() {
     local log
     log=$(mktemp)
     printf 'installing: %s\n' "$*"
-    # Package lists may be absent or old on a new machine. Without a network, the update fails and says so. Parts of the tests that run
-    # next to each other wait for each other here; apt-get would not.
-    if { as_root flock /var/lib/apt apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
-        flock /var/lib/apt apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+    # Package lists may be absent or old on a new machine, which the first try tells. Without a network, the update fails and says so.
+    if { apt_get install -y --no-install-recommends "$@" || { apt_get update && apt_get install -y --no-install-recommends "$@"; }; } >"$log" 2>&1; then
         rm -f "$log"
     else
         tail -n 5 "$log" >&2
         rm -f "$log"
         return 1
     fi
+}
+
+# apt_get ARGUMENT…: as root. Parts of the tests that run next to each other wait for each other here; apt-get itself would not.
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive flock /var/lib/apt apt-get -qq "$@"; }
+
+# install_missing NAME[:PACKAGE]…: installs the packages of what is not there, at once; if that fails, those that it can.
+install_missing() {
+    local it
+    local -a packages=()
+    for it; do
+        has "${it%%:*}" || packages+=("${it#*:}")
+    done
+    if ((${#packages[@]} == 0)) || install_packages "${packages[@]}" || ((${#packages[@]} == 1)); then return; fi
+    for it in "${packages[@]}"; do
+        install_packages "$it" || true
+    done
 }
 
 # need_tools: checks for the tools that every build needs.

@@ -13,13 +13,17 @@ ignored=0
 skips=()
 # "NAME: COMMAND": a failed test, and the command that reruns it.
 failures=()
-# "NAME MINUTES:SECONDS" of each part.
+# "NAME MINUTES:SECONDS MINUTES:SECONDS" of each part: its time, and that of its processors, which other work on the machine changes less.
 times=()
+worked=0
 
 # took NAME START: notes how long a part took that began when SECONDS was START.
 took() {
-    local seconds=$((SECONDS - $2))
-    times+=("$(printf '%s %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)))")
+    local seconds=$((SECONDS - $2)) before=$worked file=$logs/times-$BASHPID
+    times >"$file"
+    # The second line is of the commands that have ended.
+    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$file")
+    times+=("$(printf '%s %d:%02d %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)) $(((worked - before) / 60)) $(((worked - before) % 60)))")
 }
 
 # tests NAME KIND RERUN COMMAND…: runs a command that prints cargo's test results, and adds them up. failed.awk
@@ -73,7 +77,7 @@ beside() {
     set -m
     (
         renice -n 19 -p "$BASHPID" >/dev/null
-        passed=0 failed=0 ignored=0 skips=() failures=() times=()
+        passed=0 failed=0 ignored=0 skips=() failures=() times=() worked=0
         trap 'passed_on >"$logs/beside.results"' EXIT
         "$@"
     ) >"$logs/beside.out" 2>&1 </dev/null &
@@ -122,7 +126,7 @@ summary() {
         fi
     done < <(sed -n 's/^skipped: //p; s/^test \([^[].*\) \.\.\. ignored,\{0,1\} *\(.*\)$/\1: ignored: \2/p' "$logs"/*.log | sort -u)
 
-    heading "minutes:seconds of each part"
+    heading "minutes:seconds of each part, and of processors"
     printf '%s\n' "${times[@]}"
 
     heading "skipped"

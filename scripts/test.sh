@@ -13,28 +13,22 @@ to $TARGET_DIR and, for the kernels it fetches, to ${BULKMEM_KMOD_CACHE:-${XDG_C
 that tests need where they are missing and that is possible."
 
 need_tools
-if ! has_library libpmem.so.1 && ! install_packages libpmem1; then
-    missing "libpmem, one of the peers and what ours is compared with (Debian: apt-get install libpmem1)"
-fi
-
-if ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null && ! install_packages chromium; then
-    missing "Chromium, which the tests of the report use (Debian: apt-get install chromium)"
-fi
-
-if ! command -v qemu-system-x86_64 >/dev/null && ! install_packages qemu-system-x86; then
-    missing "QEMU, whose preallocation \`bench vm\` measures (Debian: apt-get install qemu-system-x86)"
-fi
-
-# The tests of the C libraries skip those that are missing.
+# What tests need, its package, and the purpose; they skip what is missing.
+needed=(
+    "libpmem.so.1:libpmem1:one of the peers, and what ours is compared with"
+    "qemu-system-x86_64:qemu-system-x86:whose preallocation \`bench vm\` measures"
+    "/usr/include/libpmemobj.h:libpmemobj-dev:for the tests of the drop-in libpmem"
+)
+has google-chrome || needed+=("chromium:chromium:which the tests of the report use")
 for program in g++ clang valgrind pkg-config cmake meson ninja:ninja-build fio pmempool:pmdk-tools musl-gcc:musl-tools perl git \
     sqlite3 /usr/bin/python3:python3; do
-    command -v "${program%:*}" >/dev/null || install_packages "${program#*:}" ||
-        missing "${program%:*}, which the tests of the C libraries use (Debian: apt-get install ${program#*:})"
+    needed+=("${program%:*}:${program#*:}:which the tests of the C libraries use")
 done
-
-if [[ ! -e /usr/include/libpmemobj.h ]] && ! install_packages libpmemobj-dev; then
-    missing "libpmemobj's header, for the tests of the drop-in libpmem (Debian: apt-get install libpmemobj-dev)"
-fi
+install_missing "${needed[@]%:*}"
+for it in "${needed[@]}"; do
+    IFS=: read -r name package purpose <<<"$it"
+    has "$name" || missing "$name, $purpose (Debian: apt-get install $package)"
+done
 
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
@@ -62,20 +56,18 @@ skips+=("glibc's own tests of memcpy and memset with the library to preload: not
     "PMDK's own tests of libpmem with ours: not a part of this: make test-pmdk"
     "NumPy, Redis, a JVM, and the tests of SQLite, git and Perl with the library to preload: not a part of this: make test-programs")
 
-# Continuous integration counts the lints as one test.
-[[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
-tests tally whole scripts/check-tally.sh scripts/check-tally.sh
-tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
-# The first call depends on how the compiler optimizes it, so it is tested as programs are built: without and with
-# link-time optimization.
-for profile in release lto; do
-    tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
-done
-# Other architectures, and what needs a nightly toolchain.
+# What needs a nightly toolchain, and other architectures: these use the build of `cargo test`, so they come last.
 others() {
-    tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
     local target targets nightly_remedy="rustup toolchain install nightly"
     if cargo +nightly --version >/dev/null 2>&1; then
+        if cargo +nightly fuzz --version >/dev/null 2>&1; then
+            targets=$(cargo +nightly fuzz list)
+            for target in $targets; do
+                fuzz "$target"
+            done
+        else
+            skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
+        fi
         if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
             # Tests borrows and threads. Miri cannot run assembly, so build.rs leaves the methods out under Miri. Not for
             # x86-64, where it would execute CPUID. Excludes tests of arithmetic, which would take minutes. Miri stores the
@@ -91,23 +83,26 @@ others() {
         else
             skips+=("Miri on the safe parts, ThreadSanitizer: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
         fi
-        if cargo +nightly fuzz --version >/dev/null 2>&1; then
-            targets=$(cargo +nightly fuzz list)
-            for target in $targets; do
-                fuzz "$target"
-            done
-        else
-            skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
-        fi
     else
         skips+=("Miri on the safe parts, ThreadSanitizer: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
         skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
     fi
+    tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
 }
 
-# Virtual machines leave a quarter of the processors' time.
-printf '\nOther architectures, Miri, ThreadSanitizer and fuzzing run next to the following, and are shown after it.\n'
+# Building, lints and virtual machines leave a third of the processors' time.
+printf '\nFuzzing, Miri, ThreadSanitizer and other architectures run next to the following, and are shown after it.\n'
 beside others
+
+# Continuous integration counts the lints as one test.
+[[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
+tests tally whole scripts/check-tally.sh scripts/check-tally.sh
+tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
+# The first call depends on how the compiler optimizes it, so it is tested as programs are built: without and with
+# link-time optimization.
+for profile in release lto; do
+    tests "hostile-$profile" cargo "cargo test --profile $profile" cargo test --profile "$profile" --locked -p hostile
+done
 tests kmod kmod scripts/test-kmod.sh scripts/test-kmod.sh
 tests machines kmod scripts/test-kmod.sh scripts/test-kmod.sh pool pmem-6.12
 joined

@@ -64,12 +64,14 @@ fn examples_work() {
         let from = lines.iter().position(|line| line == ".Sh EXAMPLES").expect("each page has an example");
         let example = lines[from..].iter().skip_while(|line| !line.starts_with(".Bd -literal"));
         let code: Vec<&str> = example.skip(1).take_while(|line| *line != ".Ed").map(String::as_str).collect();
-        assert!(
-            !code.iter().any(|line| line.contains('\\') || line.starts_with('.')),
-            "{path:?} has escapes"
-        );
+        // How mdoc writes a backslash; no other escapes are used. man(1) indents by 11 columns of 80.
+        let code: Vec<String> = code.iter().map(|line| line.replace("\\e", "\u{1}")).collect();
+        for line in &code {
+            assert!(!line.contains('\\') && !line.starts_with('.'), "{path:?} has another escape: {line}");
+            assert!(line.chars().count() <= 69, "{path:?} has code that is wider than a terminal: {line}");
+        }
         let name = path.with_extension("example.c");
-        try_out(name.file_name().unwrap().to_str().unwrap(), &code.join("\n"));
+        try_out(name.file_name().unwrap().to_str().unwrap(), &code.join("\n").replace('\u{1}', "\\"));
     }
 }
 

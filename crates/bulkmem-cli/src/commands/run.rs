@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
+use bulkmem::pointers::SHORTEST_BY_POLICY;
 use bulkmem::policy::{Basis, Policy};
 use clap::Args;
 
 use crate::active_policy::{self, ActivePolicy};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::output;
+use crate::output::{self, size};
 use crate::parsers;
 use crate::plain::pretty_json;
 use crate::sink::Sink;
@@ -135,11 +136,13 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             _ = active_policy::warn_of_refused();
             if preloads {
                 _ = warn_of_no_policy();
+                _ = warn_of_short(from);
             }
         }
         return Err(cannot_run(command.exec()));
     }
     let active = ActivePolicy::load()?;
+    _ = warn_of_short(from);
     // A script, for example.
     let inputs: Vec<&Path> = args.program.iter().map(Path::new).collect();
     let sink = args.output.as_ref().map(|path| Sink::open(path, &inputs, None)).transpose()?;
@@ -163,6 +166,14 @@ fn warn_of_no_policy() -> io::Result<()> {
         output::warn(
             "without a policy file of this machine, the C library executes every call; `bulkmem calibrate` writes one",
         )?;
+    }
+    Ok(())
+}
+
+/// Warns if the C library does calls of the given length and more.
+fn warn_of_short(from: Option<u64>) -> io::Result<()> {
+    if from.is_some_and(|from| from < SHORTEST_BY_POLICY as u64) {
+        output::warn(&format!("the C library does calls shorter than {}", size(SHORTEST_BY_POLICY as u64)))?;
     }
     Ok(())
 }

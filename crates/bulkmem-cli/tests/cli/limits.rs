@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 const CALIBRATE: [&str; 7] = ["calibrate", "--quick", "--op", "clear", "--budget", "2s", "--force"];
 
 /// Keeps a command from using more memory of a kind.
-fn limit(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) {
+pub(crate) fn limit(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) {
     let limit = move || {
         let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
         // SAFETY: `limit` is a valid rlimit; the call is async-signal-safe, as is needed between fork and exec.

@@ -42,6 +42,24 @@ fn the_library_is_preloaded_before_others() {
     }
 }
 
+#[test]
+fn a_warning_says_if_the_c_library_does_some_of_the_given_lengths() {
+    let home = Home::with_profile();
+    let folder = library(&home);
+    let says = |from, histogram: &[&str]| {
+        let mut command = home.bulkmem();
+        command.env("BULKMEM_LIBDIR", &folder);
+        let assert =
+            command.args(["run", "--from", from]).args(histogram).args(["--", "true"]).assert().success();
+        contains("the C library does calls shorter than 16 KiB")
+            .eval(&String::from_utf8_lossy(&assert.get_output().stderr))
+    };
+    for options in [&[][..], &["--histogram"]] {
+        assert!(says("16383", options));
+        assert!(!says("16K", options));
+    }
+}
+
 /// The library cannot say it.
 #[test]
 fn a_warning_says_if_there_is_no_policy_file_and_the_program_runs() {

@@ -4,11 +4,14 @@ use predicates::prelude::*;
 use predicates::str::contains;
 
 use crate::home::{Home, keys};
+use crate::limits::limit;
 
 #[test]
 fn a_short_run_prints_its_conclusion_as_json() {
     let home = Home::new();
-    let mut command = home.bulkmem();
+    let mut command = home.spawnable();
+    // One sample of everything in more memory takes half a minute.
+    limit(&mut command, libc::RLIMIT_AS, 3 << 30);
     command.env("GLIBC_TUNABLES", "glibc.malloc.check=0");
     let run =
         command.args(["tunables", "--budget", "1s", "--json", "--output", "found.json"]).output().unwrap();

@@ -52,7 +52,7 @@ pub enum MeasureError {
     Target { target: String, cause: String, remedy: &'static str },
     #[error(transparent)]
     Kernel(bulkmem_kmod::KernelError),
-    #[error("{name}: {reason}; `bulkmem methods` lists what this machine has")]
+    #[error("{name}: {reason}")]
     Method { name: String, reason: String },
     #[error("the policy was made for a machine with instructions that this one lacks; calibrate here")]
     Policy,

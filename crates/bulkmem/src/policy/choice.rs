@@ -112,9 +112,7 @@ impl From<ChoiceError<'_>> for PolicyError {
         match error {
             ChoiceError::Grammar { given } => PolicyError::Grammar { given: printable(given) },
             ChoiceError::UnknownMethod { given, operation } => {
-                let able = method::all().filter(|method| method.does(operation));
-                let known = listed(able.map(|method| method.name));
-                PolicyError::UnknownMethod { given: printable(given), operation, known }
+                PolicyError::UnknownMethod { given: printable(given), operation }
             }
             ChoiceError::CannotDo { method, operation } => {
                 let able = Operation::ALL.into_iter().filter(|&other| method.does(other));

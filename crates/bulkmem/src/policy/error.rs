@@ -150,14 +150,12 @@ pub enum PolicyError {
         operation: Operation,
     },
     /// No such method.
-    #[error("unknown method `{given}`; the methods for {operation} are: {known}")]
+    #[error("unknown method `{given}`; `bulkmem methods` lists those for {operation}")]
     UnknownMethod {
         /// The given text.
         given: String,
         /// The operation.
         operation: Operation,
-        /// The methods that support it.
-        known: String,
     },
     /// The method does not support the operation.
     #[error("the method `{method}` does not support {operation}; it supports: {able}")]
