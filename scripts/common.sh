@@ -80,8 +80,9 @@ install_missing() {
         has "${it%%:*}" || packages+=("${it#*:}")
     done
     if ((${#packages[@]} == 0)) || install_packages "${packages[@]}" || ((${#packages[@]} == 1)); then return; fi
+    as_root true || return 0
     for it in "${packages[@]}"; do
-        install_packages "$it" || true
+        apt_get install -y --no-install-recommends "$it" >/dev/null 2>&1 || true
     done
 }
 

@@ -15,15 +15,21 @@ skips=()
 failures=()
 # "NAME MINUTES:SECONDS MINUTES:SECONDS" of each part: its time, and that of its processors, which other work on the machine changes less.
 times=()
-worked=0
+
+# measured NAME COMMAND…: runs the command of a part. In a subshell, so that its processors' time is that of the command alone.
+measured() (
+    result=0
+    "${@:2}" || result=$?
+    times >"$logs/$1.times"
+    exit "$result"
+)
 
 # took NAME START: notes how long a part took that began when SECONDS was START.
 took() {
-    local seconds=$((SECONDS - $2)) before=$worked file=$logs/times-$BASHPID
-    times >"$file"
-    # The second line is of the commands that have ended.
-    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$file")
-    times+=("$(printf '%s %d:%02d %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)) $(((worked - before) / 60)) $(((worked - before) % 60)))")
+    local seconds=$((SECONDS - $2)) worked
+    # The second line is of commands, the first of the shell.
+    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/$1.times")
+    times+=("$(printf '%s %d:%02d %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)) $((worked / 60)) $((worked % 60)))")
 }
 
 # tests NAME KIND RERUN COMMAND…: runs a command that prints cargo's test results, and adds them up. failed.awk
@@ -33,7 +39,7 @@ tests() {
     shift 3
     heading "$name: $*"
     # The output of tests that pass goes to the log only.
-    "$@" 2>&1 | tee "$log" |
+    measured "$name" "$@" 2>&1 | tee "$log" |
         sed --unbuffered -E '/^successes:$/,/^(failures:|test result:)/ { /^(failures:|test result:)/!d }' ||
         status=$?
     took "$name" "$start"
@@ -62,7 +68,7 @@ lint() {
     local name=$1 log=$logs/$1.log start=$SECONDS
     shift
     heading "$name: $*"
-    if "$@" 2>&1 | tee "$log"; then
+    if measured "$name" "$@" 2>&1 | tee "$log"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -71,13 +77,13 @@ lint() {
     took "$name" "$start"
 }
 
-# beside FUNCTION: runs parts of the tests next to those that follow, at the lowest priority. `joined` waits for them, and prints what
+# beside FUNCTION: runs parts of the tests next to those that follow, at a lower priority. `joined` waits for them, and prints what
 # they printed. They have a process group of their own, so that they end together with this script.
 beside() {
     set -m
     (
-        renice -n 19 -p "$BASHPID" >/dev/null
-        passed=0 failed=0 ignored=0 skips=() failures=() times=() worked=0
+        renice -n 5 -p "$BASHPID" >/dev/null
+        passed=0 failed=0 ignored=0 skips=() failures=() times=()
         trap 'passed_on >"$logs/beside.results"' EXIT
         "$@"
     ) >"$logs/beside.out" 2>&1 </dev/null &

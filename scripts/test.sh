@@ -5,7 +5,7 @@ set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
-FUZZ_SECONDS=${BULKMEM_FUZZ_SECONDS:-10}
+FUZZ_EXECUTIONS=${BULKMEM_FUZZ_EXECUTIONS:-30000}
 
 echo "make test: runs every test of bulkmem: unit, property, oracle, compile-fail, command-line and documentation
 tests; Miri and the fuzz targets where a nightly toolchain has them; the Linux module in virtual machines. It writes
@@ -33,14 +33,14 @@ done
 # shellcheck source=scripts/results.sh
 . scripts/results.sh
 
-# fuzz TARGET: runs a fuzz target for a while; counts as one test.
+# fuzz TARGET: executes a fuzz target a number of times; counts as one test. Optimizing takes most of the time of the build.
 fuzz() {
     local target=$1 log=$logs/fuzz-$1.log start=$SECONDS artifact
-    local -a command=(scripts/isolated.sh cargo +nightly fuzz run "$target")
+    local -a command=(scripts/isolated.sh env CARGO_PROFILE_RELEASE_OPT_LEVEL=1 cargo +nightly fuzz run "$target")
     mkdir -p "fuzz/corpus/$target"
     heading "fuzz-$target: ${command[*]}"
-    if "${command[@]}" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
-        -max_total_time="$FUZZ_SECONDS" -verbosity=0 -print_final_stats=1 2>&1 | tee "$log"; then
+    if measured "fuzz-$target" "${command[@]}" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+        -runs="$FUZZ_EXECUTIONS" -verbosity=0 -print_final_stats=1 2>&1 | tee "$log"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -56,18 +56,15 @@ skips+=("glibc's own tests of memcpy and memset with the library to preload: not
     "PMDK's own tests of libpmem with ours: not a part of this: make test-pmdk"
     "NumPy, Redis, a JVM, and the tests of SQLite, git and Perl with the library to preload: not a part of this: make test-programs")
 
-# What needs a nightly toolchain, and other architectures: these use the build of `cargo test`, so they come last.
+# Continuous integration counts the lints as one test.
+[[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
+tests tally whole scripts/check-tally.sh scripts/check-tally.sh
+tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
+# Other architectures, and what needs a nightly toolchain.
 others() {
+    tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
     local target targets nightly_remedy="rustup toolchain install nightly"
     if cargo +nightly --version >/dev/null 2>&1; then
-        if cargo +nightly fuzz --version >/dev/null 2>&1; then
-            targets=$(cargo +nightly fuzz list)
-            for target in $targets; do
-                fuzz "$target"
-            done
-        else
-            skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
-        fi
         if cargo +nightly miri --version >/dev/null 2>&1 && [[ -d $(rustc +nightly --print sysroot)/lib/rustlib/src ]]; then
             # Tests borrows and threads. Miri cannot run assembly, so build.rs leaves the methods out under Miri. Not for
             # x86-64, where it would execute CPUID. Excludes tests of arithmetic, which would take minutes. Miri stores the
@@ -83,21 +80,23 @@ others() {
         else
             skips+=("Miri on the safe parts, ThreadSanitizer: not installed; remedy: rustup component add --toolchain nightly miri rust-src")
         fi
+        if cargo +nightly fuzz --version >/dev/null 2>&1; then
+            targets=$(cargo +nightly fuzz list)
+            for target in $targets; do
+                fuzz "$target"
+            done
+        else
+            skips+=("fuzz targets: cargo-fuzz is not installed; remedy: cargo install --locked cargo-fuzz")
+        fi
     else
         skips+=("Miri on the safe parts, ThreadSanitizer: no nightly toolchain; remedy: $nightly_remedy --component miri,rust-src")
         skips+=("fuzz targets: no nightly toolchain; remedy: $nightly_remedy && cargo install --locked cargo-fuzz")
     fi
-    tests architectures whole "scripts/test-arch.sh --quick" scripts/test-arch.sh --quick
 }
 
-# Building, lints and virtual machines leave a third of the processors' time.
-printf '\nFuzzing, Miri, ThreadSanitizer and other architectures run next to the following, and are shown after it.\n'
+# The rest leaves processors idle, and nothing in it depends on times.
+printf '\nOther architectures, Miri, ThreadSanitizer and fuzzing run next to the following, and are shown after it.\n'
 beside others
-
-# Continuous integration counts the lints as one test.
-[[ -z ${BULKMEM_LINT:-} ]] || lint lint scripts/lint.sh
-tests tally whole scripts/check-tally.sh scripts/check-tally.sh
-tests cargo cargo "cargo test" cargo test --workspace --exclude hostile --locked --no-fail-fast -- --show-output
 # The first call depends on how the compiler optimizes it, so it is tested as programs are built: without and with
 # link-time optimization.
 for profile in release lto; do

@@ -135,14 +135,12 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
             // The program runs, also if a warning cannot be written.
             _ = active_policy::warn_of_refused();
             if preloads {
-                _ = warn_of_no_policy();
-                _ = warn_of_short(from);
+                _ = warn_of_c_library(from);
             }
         }
         return Err(cannot_run(command.exec()));
     }
     let active = ActivePolicy::load()?;
-    _ = warn_of_short(from);
     // A script, for example.
     let inputs: Vec<&Path> = args.program.iter().map(Path::new).collect();
     let sink = args.output.as_ref().map(|path| Sink::open(path, &inputs, None)).transpose()?;
@@ -152,30 +150,32 @@ pub(super) fn run(args: &RunArgs) -> Outcome {
     let histogram = Histogram::read(&file, &ended, &args.program, &active, from)?;
     let report = if args.json { pretty_json(&histogram)? } else { histogram.text(output::width()) };
     match sink {
-        Some(sink) => sink.write(anstream::adapter::strip_str(&report).to_string().as_bytes())?,
+        Some(sink) => {
+            let written = sink.write(anstream::adapter::strip_str(&report).to_string().as_bytes());
+            // The program may have removed the folder, and the report is nowhere else.
+            written.inspect_err(|_| _ = output::note(report.trim_end()))?;
+        }
         // If stderr cannot be written to, the exit code is still that of the program.
         None => _ = output::note(report.trim_end()),
     }
     Ok(Exit::Program(ended.code))
 }
 
-/// Warns if the library leaves every call to the C library because nothing was measured here, nor is a method forced.
-fn warn_of_no_policy() -> io::Result<()> {
+/// Warns if the library leaves every call to the C library because nothing was measured here, nor is a method forced, or else if it leaves
+/// it calls of the given length.
+fn warn_of_c_library(from: Option<u64>) -> io::Result<()> {
+    const SHORTEST: u64 = SHORTEST_BY_POLICY as u64;
     let origin = Policy::global().origin();
     if !matches!(origin.basis, Basis::Profile { .. }) && origin.forced.is_empty() {
         output::warn(
             "without a policy file of this machine, the C library executes every call; `bulkmem calibrate` writes one",
-        )?;
+        )
+    } else if let Some(from) = from.filter(|from| *from < SHORTEST) {
+        let [from, shortest] = [from, SHORTEST].map(size);
+        output::warn(&format!("the C library executes calls of {from} to {shortest}, whatever --from says"))
+    } else {
+        Ok(())
     }
-    Ok(())
-}
-
-/// Warns if the C library does calls of the given length and more.
-fn warn_of_short(from: Option<u64>) -> io::Result<()> {
-    if from.is_some_and(|from| from < SHORTEST_BY_POLICY as u64) {
-        output::warn(&format!("the C library does calls shorter than {}", size(SHORTEST_BY_POLICY as u64)))?;
-    }
-    Ok(())
 }
 
 /// The length that the library's variable gives.

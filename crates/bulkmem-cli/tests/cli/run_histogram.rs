@@ -217,6 +217,19 @@ fn the_report_does_not_replace_the_program_or_its_script() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_shown() {
+    let home = Home::new();
+    let folder = home.path().join("gone");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("report.txt");
+    let program = ["rmdir", folder.to_str().unwrap()];
+    let output = spawnable(&home, &["--output", file.to_str().unwrap()], &program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("copied, cleared and filled") && said.contains("error: cannot write"), "{said}");
+}
+
+#[test]
 fn copies_that_page_aliasing_slows_down_are_counted() {
     let home = Home::new();
     let mut with = profile();

@@ -168,7 +168,9 @@ pub enum PolicyError {
         able: String,
     },
     /// The machine does not have the instructions that the method needs.
-    #[error("the method `{method}` cannot run on this machine, which does not have {missing}")]
+    #[error(
+        "the method `{method}` cannot run on this machine, which does not have {missing}; `bulkmem methods` lists those that can"
+    )]
     Unavailable {
         /// The method.
         method: &'static str,
