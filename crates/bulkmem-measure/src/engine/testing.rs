@@ -27,6 +27,12 @@ pub(crate) fn run(options: &dyn Measure, stop: bool) -> (Result<Results, Measure
     (results, saves)
 }
 
+/// True if so many saves fit so many groups of rows: one after each, and one at the end. On a busy machine, a save that took long makes
+/// the next ones wait.
+pub(crate) fn saved_after_each(groups: usize, saves: usize) -> bool {
+    (2..=groups + 1).contains(&saves)
+}
+
 /// A row of planted samples.
 pub(crate) fn row(
     measurement: Measurement,

@@ -401,7 +401,7 @@ mod tests {
             let results = results.unwrap();
             let sides = options.sides.len();
             assert_eq!(sides, if operation.has_source() { 3 } else { 1 });
-            assert_eq!((results.complete, saves), (true, 2 * sides + 1));
+            assert!(results.complete && testing::saved_after_each(2 * sides, saves), "{saves}");
             for (list, &side) in
                 options.lists.iter().flat_map(|list| options.sides.iter().map(move |side| (*list, side)))
             {
