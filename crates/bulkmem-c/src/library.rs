@@ -23,8 +23,8 @@ pub extern "C" fn bulkmem_version() -> *const c_char {
 }
 
 /// Loads the policy now instead of at the first operation. Optional. Afterwards, operations on one thread make no system
-/// call. Fails with BULKMEM_ERROR_ENVIRONMENT if BULKMEM_PROFILE or BULKMEM_METHOD has an invalid value; the library is
-/// ready nevertheless and uses the defaults instead. bulkmem_problems returns all problems.
+/// call. Fails with BULKMEM_ERROR_ENVIRONMENT if BULKMEM_PROFILE, BULKMEM_METHOD or BULKMEM_LOOK has an invalid value; the library
+/// is ready nevertheless and uses the defaults instead. bulkmem_problems returns all problems.
 ///
 /// Not async-signal-safe.
 #[unsafe(no_mangle)]

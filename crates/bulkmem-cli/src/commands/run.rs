@@ -48,7 +48,7 @@ where `make install-c` puts them. The variables also apply to programs that PROG
 ignore them, and programs with an rpath of their own do not look for libpmem there.
 
 With --histogram, the program is a child of this command, which passes SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 on, \
-and exits with the program's status, or 128 plus the signal that ended it. Counting adds about 10 ns to every call (measured on Zen \
+and exits with the program's status, or 128 plus the signal that ended it, or 1 if the report cannot be written. Counting adds about 10 ns to every call (measured on Zen \
 5): do not measure the program's speed with it. See docs/preload.md. `bulkmem schema histogram` describes the JSON.
 
 --bulk-hint needs the Linux module and the right to open /dev/bulkmem. Programs that PROGRAM starts are hinted too, up to 1024 \

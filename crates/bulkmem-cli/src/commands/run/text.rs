@@ -37,6 +37,9 @@ impl Histogram {
             count(all.calls as f64),
             if all.calls == 1 { "" } else { "s" },
         );
+        if all.calls == 0 {
+            return text;
+        }
         text += &if self.aliased.calls == 0 && self.thresholds.values().all(Option::is_none) {
             " The C library executed all of them: no policy chooses another method.".to_owned()
         } else {
