@@ -72,7 +72,7 @@ install_packages() {
 # apt_get ARGUMENT…: as root. Parts of the tests that run next to each other wait for each other here; apt-get itself would not.
 apt_get() { as_root env DEBIAN_FRONTEND=noninteractive flock /var/lib/apt apt-get -qq "$@"; }
 
-# install_missing NAME[:PACKAGE]…: installs the packages of what is not there, at once; if that fails, those that it can.
+# install_missing NAME[:PACKAGE]…: installs the packages of what is not there, in one call; if that fails, those that it can.
 install_missing() {
     local it
     local -a packages=()
