@@ -86,6 +86,10 @@ install_missing() {
     done
 }
 
+# seconds_in FILE: prints the processor time, in seconds, of the commands that have ended, from the output of `times`. Its first line is of the
+# shell.
+seconds_in() { awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$1"; }
+
 # need_tools: checks for the tools that every build needs.
 need_tools() {
     if ! command -v cargo >/dev/null; then

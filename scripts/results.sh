@@ -27,8 +27,7 @@ measured() (
 # took NAME START: notes how long a part took that began when SECONDS was START.
 took() {
     local seconds=$((SECONDS - $2)) worked
-    # The second line is of commands, the first of the shell.
-    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/$1.times")
+    worked=$(seconds_in "$logs/$1.times")
     times+=("$(printf '%s %d:%02d %d:%02d' "$1" $((seconds / 60)) $((seconds % 60)) $((worked / 60)) $((worked % 60)))")
 }
 

@@ -193,7 +193,7 @@ worked=0
 work() {
     local before=$worked
     times >"$KMOD_TARGET/times"
-    worked=$(awk 'NR == 2 { gsub("m", " "); gsub("s", ""); printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$KMOD_TARGET/times")
+    worked=$(seconds_in "$KMOD_TARGET/times")
     work=$((worked - before))
 }
 # phase NAME: ends a phase.
