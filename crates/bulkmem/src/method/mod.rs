@@ -222,7 +222,7 @@ pub fn fence() {
 /// The time of what follows is its own then. After 4 MiB of non-temporal stores and an SFENCE, Zen 5 takes 1,500 ticks
 /// instead of 400 for the next 16 KiB of cached memory: later stores wait until those before the SFENCE are written.
 ///
-/// x86-64: a locked instruction. Elsewhere as [`fence`].
+/// x86-64: two locked instructions. Elsewhere as [`fence`].
 #[inline(always)]
 pub(crate) fn drain() {
     #[cfg(with_methods)]
