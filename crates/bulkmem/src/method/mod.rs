@@ -230,3 +230,12 @@ pub(crate) fn drain() {
     #[cfg(not(with_methods))]
     fence();
 }
+
+/// As [`drain`], if only one store came since the last time. x86-64: MFENCE.
+#[inline(always)]
+pub(crate) fn drain_single() {
+    #[cfg(with_methods)]
+    primitives::barrier::drain_single_store();
+    #[cfg(not(with_methods))]
+    fence();
+}

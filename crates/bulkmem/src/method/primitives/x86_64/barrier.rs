@@ -1,5 +1,5 @@
 //! Fences: SFENCE after weakly ordered stores and write-backs, MFENCE before non-temporal loads, and locked instructions
-//! before a time is taken.
+//! or MFENCE before a time is taken.
 
 use std::arch::asm;
 
@@ -12,6 +12,14 @@ fn sfence() {
 }
 
 /// MFENCE: orders earlier loads and stores of this thread before later ones, including non-temporal loads.
+#[inline(always)]
+fn mfence() {
+    // SAFETY: MFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
+    // moves no access across it.
+    unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+}
+
+/// Orders earlier loads and stores of this thread before later non-temporal loads: MFENCE.
 ///
 /// From write-combining memory, MOVNTDQA may return what a streaming-load buffer has held since an earlier load. No
 /// other processor's or device's store updates that buffer, and neither an earlier load of a flag nor an earlier
@@ -26,21 +34,25 @@ fn sfence() {
 ///   Lake another erratum lets it pass MFENCE, too, until the microcode is updated.
 #[inline(always)]
 pub(in crate::method) fn before_nontemporal_loads() {
-    // SAFETY: MFENCE has no precondition and is part of every x86-64. It is not marked `nomem`, so the compiler
-    // moves no access across it.
-    unsafe { asm!("mfence", options(nostack, preserves_flags)) }
+    mfence();
 }
 
 /// Locked instructions: when they end, all earlier stores of this thread are visible to other processors, those that
 /// bypass the cache too. On Zen 4 a look takes less time by one than by an MFENCE.
 ///
 /// Two, because Zen 3 executes one speculatively: the clock, read after it and an LFENCE, does not wait for stores that missed
-/// the cache. It does after the second one, which adds no time that can be measured there.
+/// the cache. After two it has always waited for four such stores, but not for single ones.
 #[inline(always)]
 pub(in crate::method) fn drain_stores() {
     // SAFETY: they add no bits to a word on the stack. The instruction is part of every x86-64, and not marked `nomem`, so
     // the compiler moves no access across it; without `nostack`, no variable lies below the stack pointer.
     unsafe { asm!("lock or dword ptr [rsp], 0", "lock or dword ptr [rsp], 0") }
+}
+
+/// MFENCE: as [`drain_stores`], for single stores.
+#[inline(always)]
+pub(in crate::method) fn drain_single_store() {
+    mfence();
 }
 
 /// Orders the weakly ordered stores of a method before later stores.
