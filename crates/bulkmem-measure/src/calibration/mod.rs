@@ -7,6 +7,7 @@ mod aliasing;
 pub(crate) mod derive;
 #[cfg(test)]
 mod fake;
+mod ledger;
 pub(crate) mod merge;
 mod module;
 mod operation;
@@ -18,14 +19,12 @@ pub(crate) mod search;
 mod session;
 mod unmapped;
 
-use std::cmp::Reverse;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use bulkmem::machine::Machine;
-use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Durability, Operation, Pages};
 use serde::{Deserialize, Serialize};
 
@@ -37,13 +36,13 @@ pub use profile_file::ProfileError;
 
 use crate::calibration::derive::Derived;
 use crate::calibration::derive::look::Samples;
+use crate::calibration::ledger::Ledger;
 use crate::calibration::operation::OperationRun;
 use crate::calibration::plan::Setting;
 use crate::calibration::session::{Meter, Session};
 use crate::engine::arena::Arena;
 use crate::engine::options::{bad, check_budget, check_length, check_threads};
 use crate::engine::quality::host::Snapshot;
-use crate::engine::stats::{ENOUGH, Summary};
 use crate::engine::units::bytes;
 use crate::engine::workload::{self, Workloads};
 pub use crate::engine::{BusyProcess, Condition, Cost, Load};
@@ -238,52 +237,6 @@ fn profile(session: &Session<'_, Workloads>, ledger: &Ledger, options: &Calibrat
         threads,
         figures: ledger.figures.clone(),
         module: ledger.module.clone(),
-    }
-}
-
-/// The figures measured so far.
-#[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    figures: Vec<Figure>,
-    /// Times of the Linux module's methods.
-    module: Vec<ModuleFigure>,
-    /// The copies that the C library does slowly.
-    aliasing: Option<AliasingRule>,
-    /// Times of looks, and of calls in memory whose pages are not mapped yet.
-    looks: Samples,
-    /// The operations that were measured to the end, with the time and the load.
-    finished: Vec<(Operation, SystemTime, Option<Load>)>,
-}
-
-impl Ledger {
-    /// Adds a figure. Of two with the same configuration, the one whose median is more certain stays; of equals, the one with
-    /// more samples.
-    fn add(&mut self, figure: Figure) {
-        let uncertainty = |it: &Figure| {
-            let summary = Summary { median: it.median_ns, quartiles: it.quartiles_ns, samples: it.samples };
-            // Fewer samples than this do not show how much they vary.
-            let width =
-                if it.samples < ENOUGH { f64::INFINITY } else { summary.half_width() / summary.median };
-            (width, Reverse(it.samples))
-        };
-        match self.same_config(&figure) {
-            Some(known) if uncertainty(known) < uncertainty(&figure) => {}
-            Some(known) => *known = figure,
-            None => self.figures.push(figure),
-        }
-    }
-
-    /// Returns the figure with the configuration of another.
-    fn same_config(&mut self, figure: &Figure) -> Option<&mut Figure> {
-        fn config(it: &Figure) -> impl PartialEq {
-            (it.operation, it.cost, &it.method, it.parameters, it.length, it.condition)
-        }
-        self.figures.iter_mut().find(|known| config(known) == config(figure))
-    }
-
-    /// Returns the choice at the largest length measured so far.
-    fn winner(&self, operation: Operation, situation: Situation) -> Option<Choice> {
-        derive::choices(&self.figures, operation, situation).last()?.1.choice()
     }
 }
 

@@ -2,8 +2,8 @@
 //! of the choice, then threads.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::time::Duration;
-use std::{iter, mem};
 
 use bulkmem::policy::{Choice, Situation};
 use bulkmem::{Operation, method, probe};
@@ -17,7 +17,7 @@ use crate::calibration::search::{self, Ranked};
 use crate::calibration::session::{Meter, Session, Trial};
 use crate::calibration::{Condition, Cost, Figure, Ledger, Mode, SUMMARY, distance};
 use crate::engine::LIBPMEM;
-use crate::engine::cell::Cell;
+use crate::engine::cell::{Cell, Timing};
 use crate::engine::distinct;
 use crate::engine::interleave::StopRule;
 use crate::engine::memory_state::MemoryState;
@@ -229,16 +229,25 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         choices
     }
 
-    /// Measures groups of trials one after the other, each in an equal share of the time, but so many rounds also if it is over.
+    /// Measures groups of trials, each in one configuration, and records the figures.
     fn record_each(&mut self, groups: &[Vec<Trial>], end: Duration, rounds: usize) {
-        for (index, trials) in groups.iter().enumerate() {
-            let deadline = self.session.after_share(1.0 / (groups.len() - index) as f64, end);
-            self.record(trials, deadline, rounds);
+        for figures in self.measure_each(groups, end, rounds) {
+            self.ledger.add(&figures);
         }
     }
 
-    /// Measures trials, interleaved, and records the figures.
-    fn record(&mut self, trials: &[Trial], deadline: Duration, rounds: usize) {
+    /// Measures groups of trials one after the other, each in an equal share of the time, but so many rounds also if it is over.
+    fn measure_each(&mut self, groups: &[Vec<Trial>], end: Duration, rounds: usize) -> Vec<Vec<Figure>> {
+        let mut figures = Vec::new();
+        for (index, trials) in groups.iter().enumerate() {
+            let deadline = self.session.after_share(1.0 / (groups.len() - index) as f64, end);
+            figures.push(self.figures_of(trials, deadline, rounds));
+        }
+        figures
+    }
+
+    /// Measures trials, interleaved.
+    fn figures_of(&mut self, trials: &[Trial], deadline: Duration, rounds: usize) -> Vec<Figure> {
         let long = trials.iter().any(|(cell, _)| cell.length >= LONG);
         let (least, most) = if long { (FEWEST_SAMPLES, 15) } else { (9, 31) };
         // Of libpmem and the choice, figures are wanted, not only which is faster.
@@ -251,10 +260,10 @@ impl<M: Meter> OperationRun<'_, '_, M> {
         if trials.iter().all(|(cell, _)| *cell == trials[0].0 && cell.cost != Cost::Stream) {
             times = stats::without_rounds(&times);
         }
-        for (((cell, choice), taken), times) in trials.iter().zip(taken).zip(times) {
+        let figure = |((&(cell, choice), taken), times): ((&Trial, Vec<Timing>), Vec<f64>)| {
             let disturbances: Vec<f64> = taken.iter().filter_map(|it| it.disturbance_ns).collect();
-            let Some(summary) = Summary::of_one_or_two_speeds(&times) else { continue };
-            self.ledger.add(Figure {
+            let summary = Summary::of_one_or_two_speeds(&times)?;
+            Some(Figure {
                 operation: cell.operation,
                 cost: cell.cost,
                 method: choice.map_or(LIBPMEM, |choice| choice.method.name).to_owned(),
@@ -265,8 +274,9 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 quartiles_ns: summary.quartiles,
                 samples: summary.samples,
                 disturbance_ns: Summary::of(&disturbances).map(|summary| summary.median),
-            });
-        }
+            })
+        };
+        trials.iter().zip(taken).zip(times).filter_map(figure).collect()
     }
 
     /// Compares the choice for each length and cache state with libpmem, if it is installed; for operations that the C library has, too,
@@ -306,36 +316,17 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             let groups: Vec<Vec<Trial>> = cells.into_iter().filter_map(group).collect();
             // One sample, also if the time is over.
             let least = (self.session.elapsed() + LIBPMEM_LEAST).min(end);
-            let compared = self.compare(&groups, self.end_of_first(&lengths[index..], deadline).max(least));
-            self.add_in_relation(&compared, |it| it.method == LIBPMEM);
+            let end = self.end_of_first(&lengths[index..], deadline).max(least);
+            self.add_in_relation(&groups, end, |it| it.method == LIBPMEM);
         }
     }
 
-    /// Measures groups of trials, and returns the figures without recording them.
-    fn compare(&mut self, groups: &[Vec<Trial>], end: Duration) -> Vec<Figure> {
-        let known = mem::take(&mut self.ledger.figures);
-        self.record_each(groups, end, 1);
-        mem::replace(&mut self.ledger.figures, known)
-    }
-
-    /// Adds the figures of some methods, in relation to those that the other methods of the same comparison have from before, which
-    /// stay.
-    fn add_in_relation(&mut self, compared: &[Figure], is_new: impl Fn(&Figure) -> bool) {
-        for new in compared.iter().filter(|it| is_new(it)) {
-            let others = compared.iter().filter(|it| !is_new(it) && it.condition == new.condition);
-            let relations: Vec<f64> = others
-                .filter_map(|it| Some((self.ledger.same_config(it)?.median_ns / it.median_ns).ln()))
-                .collect();
-            if relations.is_empty() {
-                continue;
-            }
-            let scale = (relations.iter().sum::<f64>() / relations.len() as f64).exp();
-            self.ledger.add(Figure {
-                median_ns: new.median_ns * scale,
-                quartiles_ns: new.quartiles_ns.map(|ns| ns * scale),
-                disturbance_ns: new.disturbance_ns.map(|ns| ns * scale),
-                ..new.clone()
-            });
+    /// Measures groups of trials, each in one configuration, and records the figures of some methods, in relation to those that the other
+    /// methods of the group have from before, which stay.
+    fn add_in_relation(&mut self, groups: &[Vec<Trial>], end: Duration, is_new: impl Fn(&Figure) -> bool) {
+        for figures in self.measure_each(groups, end, 1) {
+            let (new, others): (Vec<Figure>, Vec<Figure>) = figures.into_iter().partition(&is_new);
+            self.ledger.add_in_relation(&new, &others);
         }
     }
 
@@ -384,8 +375,7 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             // All conditions, however little time is left: a length that lacks one would be judged by the others.
             let groups = self.groups(cost, length, &choices);
             if missing.is_some() {
-                let compared = self.compare(&groups, deadline);
-                self.add_in_relation(&compared, |it| choice_of(it) == missing);
+                self.add_in_relation(&groups, deadline, |it| choice_of(it) == missing);
             } else {
                 self.record_each(&groups, deadline, 1);
             }
@@ -451,7 +441,8 @@ impl<M: Meter> OperationRun<'_, '_, M> {
             self.session.report(format!("{operation}, {}, threads", bytes(length)), None);
             let cells = self.setting.threaded_cells(operation, length).into_iter();
             let trials: Vec<Trial> = cells.map(|cell| (cell, Some(choice))).collect();
-            self.record(&trials, self.end_of_first(&lengths[index..], deadline), 1);
+            let figures = self.figures_of(&trials, self.end_of_first(&lengths[index..], deadline), 1);
+            self.ledger.add_by_threads(&figures);
         }
     }
 }

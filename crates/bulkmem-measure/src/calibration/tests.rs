@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::calibration::{Condition, Rule};
 
 use super::*;
-use bulkmem::method::Parameters;
+use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::fake::{
     CACHED_TICKS, FASTEST_UNMAPPED, HUGE_TICKS, LIBPMEM_GB_PER_S, Planted, REACHING_TICKS, UNCACHED_TICKS,
@@ -471,33 +471,6 @@ fn a_stop_keeps_what_is_measured_and_takes_no_further_sample() {
     assert!(!ledger.figures.is_empty());
     assert!(ledger.figures.iter().all(|figure| figure.operation == Operation::Clear));
     assert!(!rules(&ledger, bulkmem::Intent::Throughput).is_empty());
-}
-
-#[test]
-fn the_ledger_keeps_the_figure_that_is_more_certain() {
-    let figure = |samples, median_ns: f64| Figure {
-        operation: Operation::Clear,
-        cost: Cost::Throughput,
-        method: "movnti".to_owned(),
-        parameters: Parameters::default(),
-        length: 64,
-        condition: Condition::new(true, true, 1),
-        median_ns,
-        quartiles_ns: [median_ns; 2],
-        samples,
-        disturbance_ns: None,
-    };
-    let mut ledger = Ledger::default();
-    ledger.add(figure(5, 1.0));
-    ledger.add(figure(9, 2.0));
-    ledger.add(figure(3, 3.0));
-    assert_eq!(ledger.figures, [figure(9, 2.0)]);
-    let noisy = Figure { quartiles_ns: [2.0, 8.0], ..figure(31, 4.0) };
-    ledger.add(noisy.clone());
-    assert_eq!(ledger.figures, [figure(9, 2.0)]);
-    let mut ledger = Ledger { figures: vec![noisy], ..Ledger::default() };
-    ledger.add(figure(9, 2.0));
-    assert_eq!(ledger.figures, [figure(9, 2.0)]);
 }
 
 /// Other load lasts as long as all samples of one length, but not for ever.

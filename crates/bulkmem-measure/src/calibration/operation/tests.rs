@@ -94,33 +94,3 @@ fn what_was_missing_is_added_in_relation_to_what_is_known() {
     assert_eq!(speed("portable", 16 * MIB), 18.0);
     assert_eq!([speed("c_library", 16 * MIB), speed("movnti", 16 * MIB)], [5.0, 10.0], "as before");
 }
-
-/// The mean of all that is known, and the disturbance, which is a part of the time.
-#[test]
-fn a_relation_is_to_all_others_and_of_all_times() {
-    let of = |method: &str, median_ns: f64, disturbance_ns: f64| Figure {
-        median_ns,
-        quartiles_ns: [median_ns * 0.9, median_ns * 1.1],
-        disturbance_ns: Some(disturbance_ns),
-        ..figure(method, MIB, 1.0)
-    };
-    let mut ledger = ledger(&[of("c_library", 400.0, 0.0), of("portable", 900.0, 0.0)]);
-    let stop = AtomicBool::new(false);
-    let mut quiet = |_: &Progress| {};
-    let planted = Planted::new(0.0, |_: &Cell, _: &Choice| 1.0);
-    let mut session = Session::new(planted, &stop, &mut quiet, Duration::from_secs(20));
-    let mut run = OperationRun {
-        session: &mut session,
-        setting: &SETTING,
-        ledger: &mut ledger,
-        operation: Operation::Clear,
-    };
-    let compared = [of("c_library", 100.0, 0.0), of("movnti", 50.0, 20.0), of("portable", 100.0, 0.0)];
-    run.add_in_relation(&compared, |it| it.method == "movnti");
-    // Four and nine times as slow.
-    let added = &ledger.figures[2];
-    let near = |ns: f64, expected: f64| (ns - expected).abs() < 1e-6;
-    assert!(near(added.median_ns, 300.0) && near(added.disturbance_ns.unwrap(), 120.0), "{added:?}");
-    assert!(near(added.quartiles_ns[0], 270.0) && near(added.quartiles_ns[1], 330.0), "{added:?}");
-    assert_eq!(ledger.figures[..2], [of("c_library", 400.0, 0.0), of("portable", 900.0, 0.0)], "as before");
-}
