@@ -1,4 +1,4 @@
-//! What a calibration has measured so far.
+//! Everything that a calibration has measured so far.
 //!
 //! Speeds change from minute to minute, so only figures whose samples were interleaved compare. Those of another time are put in relation
 //! to them by what was measured both times.
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(ledger.figures, [figure(2.0, 0.0, 9)]);
     }
 
-    /// The machine was twice as fast at the second time. By itself, movnti would have its figure of then, and the C library that of before.
+    /// The machine was twice as fast at the second time. Taken one by one, movnti would have its figure of then, and the C library that of before.
     #[test]
     fn figures_of_two_times_do_not_mix() {
         let before = [figure("c_library", 100.0, 0.1, 9), figure("movnti", 120.0, 0.3, 9)];
