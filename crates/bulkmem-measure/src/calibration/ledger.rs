@@ -1,7 +1,7 @@
 //! Everything that a calibration has measured so far.
 //!
-//! Speeds change from minute to minute, so only figures whose samples were interleaved compare. Those of another time are put in relation
-//! to them by what was measured both times.
+//! Speeds change from minute to minute, so only figures whose samples were interleaved compare. Those of another time are scaled by the
+//! ratios of the candidates that were measured both times.
 
 use std::cmp::Reverse;
 use std::time::SystemTime;
@@ -11,10 +11,12 @@ use bulkmem::policy::{Choice, Situation};
 
 use crate::calibration::derive;
 use crate::calibration::derive::look::Samples;
+use crate::calibration::derive::table::FEWEST_SAMPLES;
 use crate::calibration::{AliasingRule, Figure, ModuleFigure};
 use crate::engine::Load;
 use crate::engine::stats::{ENOUGH, Summary};
 
+/// The figures measured so far, and what else decides.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(super) figures: Vec<Figure>,
@@ -31,23 +33,23 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Adds the figures of candidates in one configuration, whose samples were interleaved.
     ///
-    /// Of candidates that were measured before, those of the time stay whose medians are more certain, all together; of equals, those
-    /// with more samples, then the new ones. The others get their relation to them.
+    /// If candidates were measured before, keeps whichever of both sets has the smaller uncertainty in total; of equals, the one with
+    /// more samples, then the new one. Scales the figures of the others by the geometric mean of the sets' ratios.
     pub(super) fn add(&mut self, group: &[Figure]) {
-        let both = |new| Some([&*self.known(new)?, new]);
-        let both: Vec<[&Figure; 2]> = group.iter().filter_map(both).collect();
-        let slower = relation(both.iter().copied());
+        let known_and_new = |new| Some([self.known(new)?, new]);
+        let both: Vec<[&Figure; 2]> = group.iter().filter_map(known_and_new).collect();
+        let ratio = ratio(both.iter().copied());
         let [before, now] = [0, 1].map(|time| uncertainty(both.iter().map(|pair| pair[time])));
         if before < now {
             for new in group {
                 if self.known(new).is_none() {
-                    self.figures.push(scaled(new, slower));
+                    self.figures.push(scaled(new, ratio));
                 }
             }
             return;
         }
         if let Some(first) = group.first() {
-            self.scale_all_like(first, 1.0 / slower);
+            self.scale_all_like(first, 1.0 / ratio);
         }
         for new in group {
             self.replace(new.clone());
@@ -56,26 +58,27 @@ impl Ledger {
 
     /// Adds figures in relation to others of the same group, which were measured before, and stay as they were. Adds nothing if none was.
     pub(super) fn add_in_relation(&mut self, new: &[Figure], others: &[Figure]) {
-        let both: Vec<[&Figure; 2]> =
-            others.iter().filter_map(|other| Some([self.known(other)?, other])).collect();
+        let known = |other| Some([self.known(other)?, other]);
+        let both: Vec<[&Figure; 2]> = others.iter().filter_map(known).collect();
         if both.is_empty() {
             return;
         }
-        let slower = relation(both.into_iter());
+        let ratio = ratio(both.into_iter());
         for figure in new {
-            self.replace(scaled(figure, slower));
+            self.replace(scaled(figure, ratio));
         }
     }
 
-    /// Adds the figures of one candidate by number of threads, whose samples were interleaved, in relation to the first one. With each
-    /// number of threads, other candidates keep their relation to it.
+    /// Adds the figures of a candidate by number of threads, whose samples were interleaved, in relation to those of one thread that are
+    /// known, which stay. With each number of threads, other candidates keep their relation to it.
     pub(super) fn add_by_threads(&mut self, group: &[Figure]) {
-        let Some(first) = group.first() else { return };
-        let slower = relation(self.known(first).map(|known| [known, first]).into_iter());
-        for new in group.iter().map(|it| scaled(it, slower)) {
+        let one_thread = group.iter().filter(|it| it.condition.threads == 1);
+        let ratio = ratio(one_thread.filter_map(|new| Some([self.known(new)?, new])));
+        for new in group.iter().map(|it| scaled(it, ratio)) {
             match self.known(&new) {
-                // Too little time.
-                Some(known) if known.samples > new.samples => continue,
+                Some(_) if new.condition.threads == 1 => continue,
+                // There was no time.
+                Some(known) if new.samples < known.samples.min(FEWEST_SAMPLES) => continue,
                 Some(known) => self.scale_all_like(&new, new.median_ns / known.median_ns),
                 None => {}
             }
@@ -117,16 +120,19 @@ fn is_same(a: &Figure, b: &Figure) -> bool {
 }
 
 /// Returns how many times as long the first of each pair takes, as a geometric mean; 1 of none.
-fn relation<'f>(pairs: impl Iterator<Item = [&'f Figure; 2]>) -> f64 {
-    let relations: Vec<f64> = pairs.map(|[a, b]| (a.median_ns / b.median_ns).ln()).collect();
-    (relations.iter().sum::<f64>() / relations.len().max(1) as f64).exp()
+fn ratio<'f>(pairs: impl Iterator<Item = [&'f Figure; 2]>) -> f64 {
+    let logarithms = pairs.map(|[a, b]| (a.median_ns / b.median_ns).ln());
+    let logarithms: Vec<f64> = logarithms.filter(|it| it.is_finite()).collect();
+    (logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64).exp()
 }
 
-/// Returns the sum of the medians' relative uncertainties. Fewer samples than [`ENOUGH`] do not show how much they vary.
+/// Returns the sum of the medians' relative uncertainties, then, to compare equals, the number of samples. Fewer samples than [`ENOUGH`]
+/// do not show how much they vary.
 fn uncertainty<'f>(figures: impl Iterator<Item = &'f Figure>) -> (f64, Reverse<u32>) {
     let of = |it: &Figure| {
         let summary = Summary { median: it.median_ns, quartiles: it.quartiles_ns, samples: it.samples };
-        if it.samples < ENOUGH { f64::INFINITY } else { summary.half_width() / summary.median }
+        let width = summary.half_width() / summary.median;
+        if it.samples < ENOUGH || !width.is_finite() { f64::INFINITY } else { width }
     };
     figures.fold((0.0, Reverse(0)), |(width, Reverse(samples)), it| {
         (width + of(it), Reverse(samples + it.samples))
@@ -186,7 +192,8 @@ mod tests {
         assert_eq!(ledger.figures, [figure(2.0, 0.0, 9)]);
     }
 
-    /// The machine was twice as fast at the second time. Taken one by one, movnti would have its figure of then, and the C library that of before.
+    /// The machine was twice as fast at the second time. Taken one by one, movnti would have its figure of the second time, and the C library
+    /// that of the first.
     #[test]
     fn figures_of_two_times_do_not_mix() {
         let before = [figure("c_library", 100.0, 0.1, 9), figure("movnti", 120.0, 0.3, 9)];
@@ -241,6 +248,21 @@ mod tests {
         assert_eq!(ledger.figures.len(), 3, "nothing is known");
     }
 
+    /// A time of 0 has no relation to others, and spoils none.
+    #[test]
+    fn a_ratio_that_is_not_finite_does_not_count() {
+        let known = [figure("c_library", 100.0, 0.1, 9), figure("movnti", 0.0, 0.0, 9)];
+        let now = [
+            figure("c_library", 50.0, 0.2, 9),
+            figure("movnti", 60.0, 0.2, 9),
+            figure("clzero", 30.0, 0.2, 9),
+        ];
+        for groups in [[&known[..], &now], [&now[..], &known]] {
+            let ledger = ledger(&groups);
+            assert!(ledger.figures.iter().all(|it| it.median_ns.is_finite()), "{:?}", times(&ledger));
+        }
+    }
+
     /// Two threads seemed no faster than one, because the machine had become slower.
     #[test]
     fn threads_are_in_relation_to_one() {
@@ -249,23 +271,28 @@ mod tests {
             ..figure(method, ns, 0.1, samples)
         };
         let known = [of("movnti", 1, 100.0, 9), of("c_library", 1, 150.0, 9)];
-        let slow = [of("movnti", 2, 100.0, 9), of("c_library", 2, 120.0, 9)];
+        // Measured precisely, but at another time.
+        let slow = [of("movnti", 2, 100.0, 31), of("c_library", 2, 120.0, 31)];
         let mut ledger = ledger(&[&known, &slow]);
         ledger.add_by_threads(&[
-            of("movnti", 1, 200.0, 15),
-            of("movnti", 2, 120.0, 15),
-            of("movnti", 4, 110.0, 15),
+            of("movnti", 1, 200.0, 9),
+            of("movnti", 2, 120.0, 9),
+            of("movnti", 4, 110.0, 9),
         ]);
         let expected = [100.0, 150.0, 60.0, 72.0, 55.0];
-        assert_eq!(times(&ledger).into_iter().map(|it| it.1).collect::<Vec<_>>(), expected);
+        let all = |ledger: &Ledger| times(ledger).into_iter().map(|it| it.1).collect::<Vec<_>>();
+        assert_eq!(all(&ledger), expected);
         ledger.add_by_threads(&[of("movnti", 1, 100.0, 1), of("movnti", 2, 100.0, 1)]);
-        assert_eq!(
-            times(&ledger).into_iter().map(|it| it.1).collect::<Vec<_>>(),
-            expected,
-            "too little time"
-        );
+        assert_eq!(all(&ledger), expected, "there was no time");
+        // By another candidate, if the choice was not measured at that length.
+        ledger.add_by_threads(&[
+            of("clzero", 1, 60.0, 9),
+            of("clzero", 2, 30.0, 9),
+            of("c_library", 1, 75.0, 9),
+        ]);
+        assert_eq!(all(&ledger), [100.0, 150.0, 60.0, 72.0, 55.0, 120.0, 60.0]);
         let mut empty = Ledger::default();
         empty.add_by_threads(&[of("movnti", 1, 200.0, 15), of("movnti", 2, 120.0, 15)]);
-        assert_eq!(times(&empty), [("movnti", 200.0), ("movnti", 120.0)]);
+        assert_eq!(all(&empty), [200.0, 120.0]);
     }
 }

@@ -439,8 +439,18 @@ impl<M: Meter> OperationRun<'_, '_, M> {
                 break;
             }
             self.session.report(format!("{operation}, {}, threads", bytes(length)), None);
-            let cells = self.setting.threaded_cells(operation, length).into_iter();
-            let trials: Vec<Trial> = cells.map(|cell| (cell, Some(choice))).collect();
+            let cells = self.setting.threaded_cells(operation, length);
+            let mut trials: Vec<Trial> = cells.iter().map(|&cell| (cell, Some(choice))).collect();
+            // If the choice was not measured with one thread at that length, another candidate tells how fast the machine is now.
+            let of_one_thread = |it: &&Figure| {
+                (it.operation, it.cost) == (operation, Cost::Throughput)
+                    && (it.length, it.condition) == (length, cells[0].condition)
+            };
+            let known = self.ledger.figures.iter().filter(of_one_thread).filter_map(choice_of);
+            let known: Vec<Choice> = known.collect();
+            if !known.contains(&choice) {
+                trials.extend(known.first().map(|&other| (cells[0], Some(other))));
+            }
             let figures = self.figures_of(&trials, self.end_of_first(&lengths[index..], deadline), 1);
             self.ledger.add_by_threads(&figures);
         }

@@ -1,5 +1,5 @@
-//! Fences: SFENCE after weakly ordered stores and write-backs, MFENCE before non-temporal loads, and locked instructions
-//! or MFENCE before a time is taken.
+//! Fences: SFENCE after weakly ordered stores and write-backs, MFENCE before non-temporal loads and before
+//! a time is taken.
 
 use std::arch::asm;
 
@@ -37,21 +37,12 @@ pub(in crate::method) fn before_nontemporal_loads() {
     mfence();
 }
 
-/// Locked instructions: when they end, all earlier stores of this thread are visible to other processors, those that
-/// bypass the cache too. On Zen 4 a look takes less time by one than by an MFENCE.
+/// Waits until earlier stores of this thread are visible to other processors, those that bypass the cache too: MFENCE.
 ///
-/// Two, because Zen 3 executes one speculatively: the clock, read after it and an LFENCE, does not wait for stores that missed
-/// the cache. After two it has always waited for four such stores, but not for single ones.
+/// A locked instruction orders as much, and takes less time on Zen 4. But on Zen 3, the clock, read after one and an LFENCE, does not wait
+/// for stores that missed the cache, probably because such instructions are executed speculatively there; nor always after two.
 #[inline(always)]
 pub(in crate::method) fn drain_stores() {
-    // SAFETY: they add no bits to a word on the stack. The instruction is part of every x86-64, and not marked `nomem`, so
-    // the compiler moves no access across it; without `nostack`, no variable lies below the stack pointer.
-    unsafe { asm!("lock or dword ptr [rsp], 0", "lock or dword ptr [rsp], 0") }
-}
-
-/// MFENCE: as [`drain_stores`], for single stores.
-#[inline(always)]
-pub(in crate::method) fn drain_single_store() {
     mfence();
 }
 
