@@ -4,33 +4,37 @@
  *
  *   cc -O2 -o look-waits scripts/look-waits.c
  *
- * Prints the 5th, 50th and 95th percentiles of 301 interleaved rounds, of four stores together and of the fastest of four single
- * ones, to pages that were reached before. Memory is cached, where the lines were just written; uncached, after CLFLUSH; or cached,
- * but after 1 MiB of non-temporal stores elsewhere and an SFENCE, which the first stores must wait for, and not those that are timed.
+ * Prints the least, the median and the 95th percentile of 1001 interleaved rounds, of four stores together and of the fastest of four
+ * single ones. Memory is cached, because it was just written; uncached, after CLFLUSH; cached but for the line of the last of the four
+ * stores; or cached, but after 1 MiB of non-temporal stores elsewhere and an SFENCE. Stores that are not timed come first: they reach
+ * the pages, and should wait for what was before them. Uses transparent huge pages, where there are some.
  */
 #include <emmintrin.h>
-#include <stdint.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <x86intrin.h>
 
-enum { ROUNDS = 301, PLACES = 4, LINE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, LENGTH = 1 << 20, STREAMED = 1 << 20 };
-enum state { CACHED, UNCACHED, AFTER_STREAM, STATES };
+enum { ROUNDS = 1001, PLACES = 4, LINE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20, LENGTH = 1 << 20 };
+enum { APART = LENGTH / PLACES, SECOND = PAGE / 8, THIRD = PAGE / 2 };
+enum state { CACHED, UNCACHED, ONE_UNCACHED, AFTER_STREAM, STATES };
 enum barrier { ONE_LOCK, TWO_LOCKS, MFENCE, SFENCE, BARRIERS };
 
 static const size_t MEMORY = (size_t)1 << 30;
-static const char *const states[] = { "cached", "uncached", "cached, after a stream" };
-static const char *const barriers[] = { "one locked OR", "two locked ORs", "MFENCE", "SFENCE" };
+static const char *const states[] = { "cached", "uncached", "one of four uncached", "cached, after a stream" };
+static const char *const barriers[] = { "a locked OR", "two locked ORs", "MFENCE", "SFENCE" };
 
-static inline uint64_t ticks(void)
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint64_t ticks(void)
 {
     _mm_lfence();
     return __rdtsc();
 }
 
-static inline __attribute__((always_inline)) void wait(enum barrier barrier)
+INLINE void wait(enum barrier barrier)
 {
     switch (barrier) {
     case ONE_LOCK:
@@ -47,29 +51,38 @@ static inline __attribute__((always_inline)) void wait(enum barrier barrier)
     }
 }
 
+INLINE void store(char *to)
+{
+    *(volatile uint64_t *)to = 0;
+}
+
+INLINE void store_all(char *range)
+{
+    store(range);
+    store(range + APART);
+    store(range + 2 * APART);
+    store(range + 3 * APART);
+}
+
 struct times {
     uint64_t together, fastest;
 };
 
-/* One function for each barrier, without a jump between the stores and the clock. */
-static inline __attribute__((always_inline)) struct times look(char *range, enum barrier barrier)
+INLINE struct times look(char *range, enum barrier barrier)
 {
     struct times times = { 0, UINT64_MAX };
     uint64_t start, now;
 
-    /* Reaches the pages. */
-    for (int place = 0; place < PLACES; place++)
-        *(volatile uint64_t *)(range + place * (LENGTH / PLACES)) = 0;
+    store_all(range);
     wait(barrier);
     start = ticks();
-    for (int place = 0; place < PLACES; place++)
-        *(volatile uint64_t *)(range + place * (LENGTH / PLACES) + PAGE / 8) = 0;
+    store_all(range + SECOND);
     wait(barrier);
     now = ticks();
     times.together = now - start;
     for (int place = 0; place < PLACES; place++) {
         start = now;
-        *(volatile uint64_t *)(range + place * (LENGTH / PLACES) + PAGE / 2) = 0;
+        store(range + THIRD + place * APART);
         wait(barrier);
         now = ticks();
         if (now - start < times.fastest)
@@ -78,25 +91,13 @@ static inline __attribute__((always_inline)) struct times look(char *range, enum
     return times;
 }
 
-static __attribute__((noinline)) struct times one_lock(char *range)
-{
-    return look(range, ONE_LOCK);
-}
-
-static __attribute__((noinline)) struct times two_locks(char *range)
-{
-    return look(range, TWO_LOCKS);
-}
-
-static __attribute__((noinline)) struct times mfence(char *range)
-{
-    return look(range, MFENCE);
-}
-
-static __attribute__((noinline)) struct times sfence(char *range)
-{
-    return look(range, SFENCE);
-}
+/* A function for each, so that no jump by barrier is timed. */
+#define LOOK(name, barrier) \
+    static __attribute__((noinline)) struct times name(char *range) { return look(range, barrier); }
+LOOK(one_lock, ONE_LOCK)
+LOOK(two_locks, TWO_LOCKS)
+LOOK(mfence, MFENCE)
+LOOK(sfence, SFENCE)
 
 static struct times (*const looks[])(char *range) = { one_lock, two_locks, mfence, sfence };
 
@@ -107,9 +108,11 @@ static void prepare(char *range, char *elsewhere, enum state state)
     if (state == UNCACHED)
         for (size_t at = 0; at < LENGTH; at += LINE)
             _mm_clflush(range + at);
+    if (state == ONE_UNCACHED)
+        _mm_clflush(range + SECOND + (PLACES - 1) * APART);
     _mm_mfence();
     if (state == AFTER_STREAM) {
-        for (size_t at = 0; at < STREAMED; at += sizeof(__m128i))
+        for (size_t at = 0; at < LENGTH; at += sizeof(__m128i))
             _mm_stream_si128((__m128i *)(elsewhere + at), _mm_setzero_si128());
         _mm_sfence();
     }
@@ -125,7 +128,7 @@ static int compare(const void *a, const void *b)
 static void print(uint64_t *values)
 {
     qsort(values, ROUNDS, sizeof *values, compare);
-    printf("%7lu %5lu %5lu", values[ROUNDS / 20], values[ROUNDS / 2], values[ROUNDS - 1 - ROUNDS / 20]);
+    printf("%7" PRIu64 " %5" PRIu64 " %5" PRIu64, values[0], values[ROUNDS / 2], values[ROUNDS - 1 - ROUNDS / 20]);
 }
 
 int main(void)
@@ -139,7 +142,8 @@ int main(void)
         return 1;
     }
     memory += -(uintptr_t)memory % HUGE_PAGE;
-    madvise(memory, MEMORY, MADV_HUGEPAGE);
+    if (madvise(memory, MEMORY, MADV_HUGEPAGE))
+        perror("huge pages, so that base pages are used");
     memset(memory, 1, MEMORY);
     srandom(7);
     for (int round = 0; round < ROUNDS; round++)
@@ -148,10 +152,9 @@ int main(void)
                 int barrier = round % 2 ? turn : BARRIERS - 1 - turn;
                 size_t place = random() % places;
                 char *range = memory + place * LENGTH;
-                char *elsewhere = memory + (place + places / 2) % places * LENGTH;
                 struct times times;
 
-                prepare(range, elsewhere, state);
+                prepare(range, memory + (place + places / 2) % places * LENGTH, state);
                 times = looks[barrier](range);
                 together[state][barrier][round] = times.together;
                 fastest[state][barrier][round] = times.fastest;
