@@ -222,11 +222,22 @@ pub fn fence() {
 /// The time of what follows is its own then. After 4 MiB of non-temporal stores and an SFENCE, Zen 5 takes 1,500 ticks
 /// instead of 400 for the next 16 KiB of cached memory: later stores wait until those before the SFENCE are written.
 ///
-/// x86-64: MFENCE. Elsewhere as [`fence`].
+/// x86-64: two locked instructions. Elsewhere as [`fence`].
 #[inline(always)]
 pub(crate) fn drain() {
     #[cfg(with_methods)]
     primitives::barrier::drain_stores();
+    #[cfg(not(with_methods))]
+    fence();
+}
+
+/// As [`drain`], if only one store came since the last time.
+///
+/// x86-64: MFENCE. Elsewhere as [`fence`].
+#[inline(always)]
+pub(crate) fn drain_single() {
+    #[cfg(with_methods)]
+    primitives::barrier::drain_single_store();
     #[cfg(not(with_methods))]
     fence();
 }

@@ -46,6 +46,12 @@ pub(in crate::method) fn drain_stores() {
     fence();
 }
 
+/// Waits until a store has left this thread.
+#[inline(always)]
+pub(in crate::method) fn drain_single_store() {
+    fence();
+}
+
 /// The barrier after a method that writes lines back: its bytes are durable afterwards.
 #[inline(always)]
 pub(in crate::method) fn persisted() {

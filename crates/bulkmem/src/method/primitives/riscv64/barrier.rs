@@ -40,3 +40,9 @@ pub(in crate::method) fn before_nontemporal_loads() {}
 pub(in crate::method) fn drain_stores() {
     fence();
 }
+
+/// Waits until a store has left this thread.
+#[inline(always)]
+pub(in crate::method) fn drain_single_store() {
+    fence();
+}
