@@ -205,8 +205,22 @@ fn interrupted_it_shows_what_it_measured() {
 
 #[test]
 fn every_target_is_checked_or_reported_as_not_measured() {
+    const OPERATIONS: [&str; 3] = ["clear", "fill", "copy"];
     let home = Home::new();
-    let found = home.json(&["bench", "targets", "--max-size", "1M", "--budget", "8s", "--json"]);
+    let measured =
+        |budget| home.json(&["bench", "targets", "--max-size", "1M", "--budget", budget, "--json"]);
+    let reused = |found: &serde_json::Value, operation: &str| -> BTreeSet<String> {
+        let own = |row: &&serde_json::Value| {
+            row["config"]["memory"] == "reused" && row["config"]["operation"] == operation
+        };
+        let rows = found["rows"].as_array().unwrap().iter().filter(own);
+        rows.map(|row| row["candidate"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let mut found = measured("8s");
+    if OPERATIONS.iter().any(|operation| reused(&found, operation).is_empty()) {
+        // There is less time on a busy machine.
+        found = measured("40s");
+    }
     let findings = found["findings"].as_array().unwrap();
     let checks: Vec<_> = findings.iter().map(|it| &it["check"]).filter(|it| !it.is_null()).collect();
     for target in [
@@ -229,12 +243,9 @@ fn every_target_is_checked_or_reported_as_not_measured() {
         assert!(!check["measured"].is_null() || check["met"].is_null(), "{check}");
         assert_ne!(check["note"], "");
     }
-    let reused = |row: &&serde_json::Value| row["config"]["memory"] == "reused";
-    let reused: Vec<_> = found["rows"].as_array().unwrap().iter().filter(reused).collect();
-    for operation in ["clear", "fill", "copy"] {
-        let own = reused.iter().filter(|row| row["config"]["operation"] == operation);
-        let names: BTreeSet<_> = own.map(|row| row["candidate"]["name"].as_str().unwrap()).collect();
-        assert_eq!(names, BTreeSet::from(["c_library", "policy"]), "{operation}");
+    for operation in OPERATIONS {
+        let expected = ["c_library", "policy"].map(str::to_owned);
+        assert_eq!(reused(&found, operation), BTreeSet::from(expected), "{operation}");
     }
     // No target about 64 MiB can be checked, but others can.
     let long = checks.iter().find(|it| it["what"].as_str().unwrap().contains("64 MiB")).unwrap();

@@ -254,7 +254,13 @@ fn a_batch_that_was_measured_too_small_grows() {
     let key = (cell, test());
     workloads.batches.insert(key.clone(), 1);
     let calls = RefCell::new(0u64);
-    workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1).unwrap();
+    // On a busy machine, an interruption may last as long as a sample should.
+    for _ in 0..10 {
+        workloads.run(&cell, test(), |_, _, _| *calls.borrow_mut() += 1).unwrap();
+        if workloads.batches[&key] > 1 {
+            break;
+        }
+    }
     assert!(workloads.batches[&key] > 1);
     assert!(calls.into_inner() > 100, "nearly nothing has to be done very often to span a sample");
 }
