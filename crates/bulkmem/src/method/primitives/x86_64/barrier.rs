@@ -41,8 +41,8 @@ pub(in crate::method) fn before_nontemporal_loads() {
 /// cache too.
 ///
 /// After one and an LFENCE, Zen 3 reads the clock before stores that missed the cache are done, probably because it executes such
-/// instructions speculatively. After two, it waited in each of 2,002 rounds for four stores of which one or all missed, but not always for a
-/// single one. MFENCE always waits, but with it, looks took more of the third-level cache for memory (docs/learned.md).
+/// instructions speculatively. After two, it waited in each of 2,002 rounds of `scripts/look-waits.c` for four stores of which one or all missed,
+/// but not always for a single one. MFENCE always waits, but with it, looks took more of the third-level cache for memory (docs/learned.md).
 #[inline(always)]
 pub(in crate::method) fn drain_stores() {
     // SAFETY: they add no bits to a word on the stack. The instruction is part of every x86-64, and not marked `nomem`, so
